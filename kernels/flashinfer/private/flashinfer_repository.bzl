@@ -1,0 +1,101 @@
+"""flashinfer_repository: FlashInfer's first-party sources, and its modules as upstream's generators describe them."""
+
+load("//tools/fetch:defs.bzl", "fetch_pypi")
+
+visibility(["//kernels/flashinfer"])
+
+_CHECKOUT = "FLASHINFER_CHECKOUT"
+
+_BUILD = """
+load("{defs}", "cuda_headers")
+
+package(default_visibility = ["//visibility:public"])
+
+exports_files(glob(["csrc/**", "generated/**", "include/**"]))
+
+# Directories only: each TU names the headers that it includes.
+cuda_headers(name = "first_party", system_includes = ["include", "csrc"])
+"""
+
+def _trees(rctx):
+    """The directories that hold `flashinfer/`, and `csrc/` and `include/`: of a checkout, else the pinned sources'."""
+    checkout = rctx.getenv(_CHECKOUT)
+    if not checkout:
+        root = rctx.path(rctx.attr.sources).dirname.get_child("files")
+        return root, root.get_child("flashinfer/data"), False
+    root = rctx.path(checkout)
+    for first_party in [root.get_child("flashinfer/data"), root]:
+        if first_party.get_child("csrc").exists and first_party.get_child("include").exists and root.get_child("flashinfer/jit").exists:
+            return root, first_party, True
+    fail(("%s=%s is no FlashInfer checkout.\n  expected: flashinfer/jit, and csrc and include beside it or in flashinfer/data\n" +
+          "  To do: give the absolute path of a git checkout or of an unpacked flashinfer-python wheel, or leave it out to build the pinned sources.") %
+         (_CHECKOUT, checkout))
+
+def _flashinfer_repository_impl(rctx):
+    python_root, first_party, is_checkout = _trees(rctx)
+    third_party = rctx.path(rctx.attr.sources).dirname.get_child("files/flashinfer/data")
+    fetch_pypi(
+        rctx,
+        lock = rctx.attr.lock,
+        packages = ["jinja2", "markupsafe", "packaging", "filelock"],
+        dest = "site",
+        cpu = "x86_64",
+        python_version = "3.11",
+    )
+    rctx.report_progress("asking FlashInfer's generators for its modules")
+    importer = rctx.path(Label("//kernels/flashinfer:importer.py"))
+    rctx.watch(Label("//kernels/flashinfer:include_scan.py"))
+    rctx.watch(rctx.attr.profile)
+    result = rctx.execute([
+        rctx.which("python3"),
+        "-E",
+        "-s",
+        "-B",
+        importer,
+        "--python-root",
+        python_root,
+        "--first-party",
+        first_party,
+        "--third-party",
+        third_party,
+        "--site",
+        "site",
+        "--profile",
+        rctx.path(rctx.attr.profile),
+        "--cuda",
+        rctx.attr.cuda_version,
+        "--archs",
+        " ".join(rctx.attr.sm_targets),
+        "--out",
+        "out",
+    ])
+    if result.return_code:
+        fail("%s: FlashInfer's modules could not be imported.\n%s" % (rctx.name, result.stderr))
+    rctx.delete("site")
+    for name in ["csrc", "include"]:
+        rctx.symlink(first_party.get_child(name), name)
+    rctx.symlink("out/generated", "generated")
+    rctx.symlink("out/modules.bzl", "modules.bzl")
+    rctx.file("BUILD.bazel", _BUILD.format(defs = str(Label("//toolchains/cuda:defs.bzl"))))
+    if is_checkout:
+        # An edit may change what a TU includes, or what a generator says: then this rule runs again.
+        rctx.watch_tree(python_root.get_child("flashinfer/jit"))
+        modules = json.decode(rctx.read("out/modules.json"))
+        files = {f: None for m in modules.values() for tu in m["tus"] for f in [tu["src"]] + tu["hdrs"]}
+        for file in files:
+            if not file.startswith("generated/"):
+                rctx.watch(first_party.get_child(file))
+
+flashinfer_repository = repository_rule(
+    implementation = _flashinfer_repository_impl,
+    doc = """FlashInfer's first-party sources and `modules.bzl`.
+
+With --repo_env=FLASHINFER_CHECKOUT=/absolute/path the sources of a checkout are built in place of the pinned ones.""",
+    attrs = {
+        "cuda_version": attr.string(mandatory = True, doc = "CUDA version that upstream's generators are told."),
+        "lock": attr.label(mandatory = True, doc = "Pins of what the generators import."),
+        "profile": attr.label(mandatory = True, doc = "The generators to ask, JSON."),
+        "sm_targets": attr.string_list(mandatory = True, doc = "SM targets that upstream's generators are told."),
+        "sources": attr.label(mandatory = True, doc = "A file at the root of the repository of the pinned sources."),
+    },
+)

@@ -1,0 +1,67 @@
+"""The external repositories of FlashInfer's sources, for MODULE.bazel (`flashinfer`) and WORKSPACE."""
+
+load("//kernels/flashinfer/private:flashinfer_repository.bzl", "flashinfer_repository")
+load("//tools/fetch:defs.bzl", "pypi_files")
+load("//wheels:matrix.bzl", "CELLS", "sm_targets_of_label")
+
+_LOCK = Label("//kernels/flashinfer:lock.txt")
+
+_SOURCES_BUILD = """
+load("{defs}", "cuda_headers")
+
+package(default_visibility = ["//visibility:public"])
+
+exports_files(["files/flashinfer_python-{version}.dist-info/licenses/LICENSE"])
+
+# The trees that FlashInfer carries along, with the include directories that its own build gives them.
+cuda_headers(name = "cccl", hdrs = ["files/flashinfer/data/cccl"], includes = ["files/flashinfer/data/cccl/" + d for d in ["cub", "libcudacxx/include", "thrust"]])
+
+cuda_headers(name = "cutlass", hdrs = ["files/flashinfer/data/cutlass"], system_includes = ["files/flashinfer/data/cutlass/" + d for d in ["include", "tools/util/include"]])
+
+cuda_headers(name = "spdlog", hdrs = ["files/flashinfer/data/spdlog"], system_includes = ["files/flashinfer/data/spdlog/include"])
+"""
+
+_TVM_FFI_BUILD = """
+load("{defs}", "cuda_headers")
+
+cuda_headers(
+    name = "headers",
+    hdrs = ["files/include", "files/3rdparty/dlpack/include"],
+    system_includes = ["files/include", "files/3rdparty/dlpack/include"],
+    visibility = ["//visibility:public"],
+)
+"""
+
+def flashinfer_repositories():
+    """Declares `flashinfer` (its modules and first-party sources), `flashinfer_sources` and `tvm_ffi`."""
+    defs = str(Label("//toolchains/cuda:defs.bzl"))
+    pypi_files(
+        name = "flashinfer_sources",
+        build_file_content = _SOURCES_BUILD.format(defs = defs, version = "0.7.4"),
+        lock = _LOCK,
+        packages = ["flashinfer-python"],
+    )
+    pypi_files(
+        name = "tvm_ffi",
+        build_file_content = _TVM_FFI_BUILD.format(defs = defs),
+        cpu = "x86_64",
+        keep = ["include/", "3rdparty/dlpack/include/"],
+        lock = _LOCK,
+        packages = ["apache-tvm-ffi"],
+        # The headers are the same for every Python version; one is named so that the pin is one file.
+        python_version = "3.11",
+        strip_prefix = "tvm_ffi/",
+    )
+    flashinfer_repository(
+        name = "flashinfer",
+        cuda_version = CELLS["cu130"].cuda_version,
+        lock = _LOCK,
+        profile = Label("//kernels/flashinfer:core.json"),
+        sm_targets = sm_targets_of_label("cu130"),
+        sources = Label("@flashinfer_sources//:BUILD.bazel"),
+    )
+
+flashinfer = module_extension(
+    implementation = lambda _module_ctx: flashinfer_repositories(),
+    doc = "Declares the repositories of FlashInfer's sources.",
+)

@@ -1,0 +1,110 @@
+"""Unit tests of the nvcc step driver, on dry runs as real toolkits print them."""
+
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+import nvcc_steps
+from nvcc_steps import StepError
+
+# What nvcc 13.0.88 prints for one SM target, shortened.
+DRY_RUN = """#$ _NVVM_BRANCH_=nvvm
+#$ TOP=cuda/bin/..
+#$ CICC_PATH=cuda/bin/../nvvm/bin
+#$ INCLUDES="-Icuda/bin/..//include"
+#$ /tmp/s/cc -D__CUDA_ARCH_LIST__=900 -E -x c++ -D__CUDACC__ "-Icuda/bin/..//include" "tu.cu" -o "/tmp/a.ii"
+#$ cudafe++ --m64 --gen_module_id_file --module_id_file_name "/tmp/m" "/tmp/a.ii"
+#$ /tmp/s/cc -D__CUDA_ARCH__=900 -E -x c++ -DCUDA_DOUBLE_MATH_FUNCTIONS "tu.cu" -o "/tmp/b.ii"
+#$ "$CICC_PATH/cicc" -arch compute_90a --stub_file_name "/tmp/s.c" "/tmp/b.ii" -o "/tmp/b.ptx"
+#$ ptxas -arch=sm_90a "/tmp/b.ptx" -o "/tmp/b.cubin"
+#$ rm /tmp/a.fatbin
+"""
+
+
+class DryRunTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.dry = nvcc_steps.parse_dry_run(DRY_RUN, "/tmp/s/cc", "external/cuda")
+
+    def test_tools_are_named_and_removals_left_out(self) -> None:
+        self.assertEqual([tool for tool, _ in self.dry.commands], ["cxx", "cudafe++", "cxx", "cicc", "ptxas"])
+
+    def test_paths_of_the_toolkit_are_relative_to_it(self) -> None:
+        self.assertIn("-Iexternal/cuda/include", self.dry.commands[0][1])
+
+    def test_targets_directory_of_an_installed_toolkit_is_taken_out(self) -> None:
+        text = DRY_RUN.replace("..//include", "../targets/x86_64-linux/include")
+        dry = nvcc_steps.parse_dry_run(text, "/tmp/s/cc", "external/cuda")
+        self.assertIn("-Iexternal/cuda/include", dry.commands[0][1])
+
+    def test_find(self) -> None:
+        self.assertIn("/tmp/b.ii", self.dry.find("cxx", "-E", "-DCUDA_DOUBLE_MATH_FUNCTIONS"))
+        with self.assertRaisesRegex(StepError, "expected one cxx -E command in nvcc's dry run, found 2"):
+            self.dry.find("cxx", "-E")
+
+    def test_replace_after(self) -> None:
+        self.assertEqual(nvcc_steps.replace_after(["a", "-o", "x", "b"], "-o", "y"), ["a", "-o", "y", "b"])
+        with self.assertRaisesRegex(StepError, "has no --stub"):
+            nvcc_steps.replace_after(["a"], "--stub", "y")
+
+
+class MarkersTest(unittest.TestCase):
+    def normalise(self, text: str) -> str:
+        return "".join(nvcc_steps.normalise_markers(text.splitlines(keepends=True)))
+
+    def test_a_comment_of_its_own_line_costs_nothing(self) -> None:
+        # What the preprocessor leaves of a comment is a blank line or a marker with another line number.
+        before = '# 1 "a.cu"\nint a;\nint b;\n'
+        after = '# 1 "a.cu"\nint a;\n\n# 9 "a.cu"\nint b;\n'
+        self.assertEqual(self.normalise(before), self.normalise(after))
+
+    def test_flags_of_system_headers_stay(self) -> None:
+        self.assertEqual(
+            self.normalise('# 1 "a.cu"\n# 5 "/x.h" 1 3\nint x;\n# 7 "a.cu" 2\nint a;\n'),
+            '# 1 "a.cu"\n# 1 "/x.h" 1 3\nint x;\n# 1 "a.cu" 2\nint a;\n',
+        )
+
+    def test_code_is_not_touched(self) -> None:
+        text = '  # pragma unroll\nchar* s = "# 3 \\"x\\"";\n'
+        self.assertEqual(self.normalise(text), text)
+
+
+class FatbinTest(unittest.TestCase):
+    def image(self, size: int) -> bytes:
+        return struct.pack("<HHIQ", 2, 0x101, 64, size) + bytes(48 + size)
+
+    def test_image_sizes(self) -> None:
+        body = self.image(100) + self.image(8)
+        fatbin = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+        self.assertEqual(nvcc_steps.image_sizes(fatbin), [164, 72])
+
+    def test_other_bytes_are_refused(self) -> None:
+        with self.assertRaisesRegex(StepError, "not one fatbin"):
+            nvcc_steps.image_sizes(bytes(16))
+
+    def test_stubs_that_differ_are_named(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            same, other = Path(directory, "a.c"), Path(directory, "b.c")
+            same.write_text("f")
+            other.write_text("g")
+            nvcc_steps.check_stubs("x/a.cu", str(same), [("8.0", "", str(same))])
+            with self.assertRaises(StepError) as caught:
+                nvcc_steps.check_stubs("x/a.cu", str(same), [("8.0", "", str(same)), ("9.0a", "", str(other))])
+        for words in ("x/a.cu", "SM target 9.0a", "expected: the same kernels", "__CUDA_ARCH__"):
+            self.assertIn(words, str(caught.exception))
+
+    def test_images_list(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "list")
+            path.write_text("TU\na.cu\nplan\nstub\nIMAGE\n8.0\nc1\ns1\nIMAGE\n9.0a\nc2\ns2\nTU\nb.cu\np\ns\n")
+            self.assertEqual(
+                list(nvcc_steps.parse_images(str(path))),
+                [
+                    ("a.cu", "plan", "stub", [("8.0", "c1", "s1"), ("9.0a", "c2", "s2")]),
+                    ("b.cu", "p", "s", []),
+                ],
+            )
+
+
+if __name__ == "__main__":
+    unittest.main()

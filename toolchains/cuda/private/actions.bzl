@@ -1,0 +1,112 @@
+"""The actions of toolchains/cuda, each one step of nvcc_steps.py."""
+
+visibility(["//toolchains/cuda/..."])
+
+CUDA_TOOLCHAIN = "//toolchains/cuda:toolchain_type"
+CC_TOOLCHAIN = "@bazel_tools//tools/cpp:toolchain_type"
+TOOLCHAINS = [CUDA_TOOLCHAIN, CC_TOOLCHAIN]
+
+# Actions run the Python that is there (3.10 or newer), isolated from the person's site packages and environment.
+PYTHON = "/usr/bin/python3"
+PYTHON_FLAGS = ["-E", "-s", "-B"]
+
+# Paths of outputs are stripped of the configuration's name, in inputs and command lines alike, so that cache keys do
+# not depend on how a target was reached.
+_EXECUTION_REQUIREMENTS = {"supports-path-mapping": "1"}
+
+STEP_ATTRS = {
+    "_steps": attr.label(
+        default = "//toolchains/cuda/private:nvcc_steps.py",
+        allow_single_file = True,
+    ),
+}
+
+TU_ATTRS = STEP_ATTRS | {
+    "copts": attr.string_list(doc = "nvcc's flags, without include directories and without SM targets. Default: none."),
+    "deps": attr.label_list(providers = [CcInfo], doc = "Headers: `cuda_headers` or `cc_library` targets. Their include directories are searched in this order."),
+    "hdrs": attr.label_list(allow_files = True, doc = "Headers that this TU includes itself, found through the include directories of `deps`."),
+    "src": attr.label(mandatory = True, allow_single_file = [".cu"], doc = "The TU."),
+}
+
+def toolchains(ctx):
+    """The CUDA and the C++ toolchain of a rule that has TOOLCHAINS."""
+    cc = ctx.toolchains[CC_TOOLCHAIN]
+    return ctx.toolchains[CUDA_TOOLCHAIN].cuda, cc.cc if hasattr(cc, "cc_provider_in_toolchain") else cc
+
+def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc = None, flags = None, unused = None):
+    """Runs one step of nvcc_steps.py.
+
+    Args:
+        ctx: the rule context; it must have TOOLCHAINS and STEP_ATTRS.
+        step: the step's name.
+        mnemonic: the action's.
+        message: progress message.
+        outputs: dict of option to File.
+        tu: string, the name of the TU, or of the module for a step that joins several.
+        arguments: list of Args, in their order.
+        inputs: depset of Files.
+        cc: the C++ toolchain, for steps that run the host compiler.
+        flags: Args of nvcc's flags, for steps that do a dry run.
+        unused: File of the list of unused inputs, for steps that preprocess.
+    """
+    cuda, _ = toolchains(ctx)
+    common = ctx.actions.args()
+    common.add_all(PYTHON_FLAGS)
+    common.add(ctx.file._steps)
+    common.add(step)
+    common.add("--nvcc", cuda.nvcc)
+    common.add("--version", cuda.version)
+    common.add("--tu", tu)
+    if cc:
+        common.add("--cxx", cc.compiler_executable)
+    for option, output in outputs.items():
+        common.add(option, output)
+    ctx.actions.run(
+        executable = PYTHON,
+        arguments = [common] + arguments + ([flags] if flags else []),
+        inputs = depset([ctx.file._steps], transitive = [inputs, cuda.tools] + ([cc.all_files] if cc else [])),
+        outputs = outputs.values(),
+        mnemonic = mnemonic,
+        progress_message = message,
+        unused_inputs_list = unused,
+        execution_requirements = _EXECUTION_REQUIREMENTS,
+        toolchain = CUDA_TOOLCHAIN,
+    )
+
+def tu_name(src):
+    """The name of a TU in messages and in names of internal linkage; the same for every configuration and directory."""
+    if not src.short_path.startswith("../"):
+        return src.short_path
+    repository, _, path = src.short_path.removeprefix("../").partition("/")
+
+    # The name that the repository was declared with: canonical names differ between MODULE.bazel and WORKSPACE.
+    return "%s/%s" % (repository.replace("+", "~").split("~")[-1], path)
+
+def preprocess_arguments(ctx, contexts):
+    """The arguments of a step that preprocesses the TU: its headers, and nvcc's flags.
+
+    Args:
+        ctx: the rule context; it must have TU_ATTRS.
+        contexts: list of compilation contexts, in the order in which their directories are searched.
+
+    Returns:
+        tuple: Args of the TU, Args of the list of headers, Args of nvcc's flags, depset of the inputs.
+    """
+    headers = depset(ctx.files.hdrs, transitive = [c.headers for c in contexts])
+    source = ctx.actions.args()
+    source.add("--src", ctx.file.src)
+    listing = ctx.actions.args()
+    listing.add_all(headers, expand_directories = False)
+    listing.use_param_file("--headers=%s", use_always = True)
+    listing.set_param_file_format("multiline")
+    flags = ctx.actions.args()
+    flags.add("--")
+    flags.add_all(depset(transitive = [c.includes for c in contexts]), format_each = "-I%s")
+    flags.add_all(depset(transitive = [c.quote_includes for c in contexts]), format_each = "-Xcompiler=-iquote,%s")
+    flags.add_all(depset(transitive = [c.system_includes for c in contexts]), before_each = "-isystem")
+    flags.add_all(ctx.attr.copts)
+    return source, listing, flags, depset([ctx.file.src], transitive = [headers])
+
+def compilation_contexts(ctx, cuda):
+    """The compilation contexts of a TU: its own dependencies' before the toolkit's."""
+    return [d[CcInfo].compilation_context for d in ctx.attr.deps] + [cuda.headers.compilation_context]

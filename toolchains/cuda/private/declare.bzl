@@ -1,0 +1,49 @@
+"""Everything in toolchains/cuda/BUILD.bazel that follows from the table of toolkits."""
+
+load(":cuda_toolchain.bzl", "cuda_toolchain")
+load(":toolkits.bzl", "COMPONENTS", "CPUS", "TOOLKITS", "repository_name")
+
+visibility(["//toolchains/cuda"])
+
+def declare_toolkits():
+    """Settings, toolchains and component labels of every toolkit."""
+    for version, toolkit in TOOLKITS.items():
+        native.config_setting(
+            name = "is_" + version,
+            flag_values = {":version": version},
+        )
+        tools = "@%s//:" % repository_name(version, "tools")
+        for cpu in CPUS:
+            name = "cuda_%s_%s" % (version, cpu)
+            cuda_toolchain(
+                name = name,
+                cpu = cpu,
+                headers = tools + "headers",
+                libs = "@%s//:files/lib" % repository_name(version, "runtime_" + cpu),
+                nvcc = tools + "files/bin/nvcc",
+                tags = ["manual"],
+                tools = tools + "tools",
+                version = version,
+            )
+            native.toolchain(
+                name = name + "_toolchain",
+                exec_compatible_with = ["@platforms//cpu:x86_64", "@platforms//os:linux"],
+                target_compatible_with = ["@platforms//cpu:" + cpu, "@platforms//os:linux"],
+                target_settings = [":is_" + version],
+                toolchain = ":" + name,
+                toolchain_type = ":toolchain_type",
+            )
+    for component in COMPONENTS:
+        native.alias(
+            name = component,
+            actual = select(
+                {
+                    ":is_" + version: "@%s//:headers" % repository_name(version, component)
+                    for version, toolkit in TOOLKITS.items()
+                    if component in toolkit.components
+                },
+                no_match_error = "no CUDA toolkit of the chosen version has the component " + component,
+            ),
+            tags = ["manual"],
+            visibility = ["//visibility:public"],
+        )

@@ -1,0 +1,45 @@
+"""What the CUDA rules hand to each other."""
+
+visibility(["//toolchains/cuda/...", "//kernels/...", "//wheels/..."])
+
+CudaToolchainInfo = provider(
+    doc = "A CUDA toolkit of one version, for one target CPU.",
+    fields = {
+        "cpu": "string: the target CPU, `x86_64` or `aarch64`",
+        "headers": "CcInfo: the toolkit's own headers",
+        "libs": "File: directory with the target's libcudart",
+        "nvcc": "File: bin/nvcc; the other tools lie beside it",
+        "tools": "depset[File]: bin/ and nvvm/, run on the build machine",
+        "version": "string: `13.0`",
+    },
+)
+
+CubinInfo = provider(
+    doc = "The device code of one TU for one SM target.",
+    fields = {
+        "cubin": "File: the SASS image",
+        "plan": "File: the steps that nvcc would take (JSON)",
+        "sm_target": "string: `9.0a`",
+        "stub": "File: the host stub, the same text for every SM target of the TU",
+        "tu": "string: the name of the TU",
+    },
+)
+
+CudaObjectInfo = provider(
+    doc = "The host code of one TU, for one CPU, with its fatbin as an external symbol.",
+    fields = {
+        "canonical": "CubinInfo whose stub the host code was compiled with, or None for a TU without device code",
+        "object": "File: the object",
+        "tu": "string: the name of the TU",
+    },
+)
+
+CudaModuleInfo = provider(
+    doc = "One linked module.",
+    fields = {
+        "images": "File or None: JSON, the bytes of each (TU, SM target) in the module's fatbins",
+        "library": "File: the shared library",
+        "name": "string: the name that the runtime loads it by",
+        "sm_targets": "list of strings: the SM targets that are in it",
+    },
+)

@@ -1,0 +1,29 @@
+"""The CUDA toolkits that can be built with: one table, from which repositories, toolchains and settings are made."""
+
+visibility(["//toolchains/cuda/..."])
+
+# Adding a version: an entry here, its lock file, and its repositories' names in MODULE.bazel.
+#   tools       what the build machine runs, and the headers
+#   runtime     what modules are linked with, by CPU
+#   components  headers that come in packages of their own, fetched only when a module includes them
+TOOLKITS = {
+    "13.0": struct(
+        lock = "//toolchains/cuda:locks/13.0.txt",
+        strip_prefix = "nvidia/cu13/",
+        tools = ["nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl", "nvidia-cuda-runtime"],
+        runtime = ["nvidia-cuda-runtime"],
+        components = {
+            "cublas": ["nvidia-cublas"],
+            "curand": ["nvidia-curand"],
+        },
+    ),
+}
+
+# Every component that some toolkit has, for the labels //toolchains/cuda:<component>.
+COMPONENTS = ["cublas", "curand"]
+
+CPUS = ["aarch64", "x86_64"]
+
+def repository_name(version, part):
+    """The name of the external repository of a toolkit's part: `tools`, `runtime_<cpu>` or a component."""
+    return "cuda_%s_%s" % (version.replace(".", "_"), part)

@@ -1,0 +1,3 @@
+"""smwheel's own version."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,71 @@
+"""The release matrix: what ships. Targets, names, checks and jobs are derived from these tables."""
+
+# The release of the kernels, and the distribution's name.
+RELEASE = "0.7.4"
+DISTRIBUTION = "flashinfer-jit-cache"
+
+# A GitHub release asset must be smaller than this many bytes (GitHub docs, "About releases": under 2 GiB).
+ASSET_LIMIT = 2147483648
+
+_MIB = 1024 * 1024
+
+# SM targets that ship together.
+#   majors  major compute capabilities of the family's own targets
+#   base    targets of other majors that it carries too, where the cell has them
+#   budget  bytes that a wheel of the family must stay below
+FAMILIES = {
+    "sm9x": struct(majors = [7, 8, 9], base = [], budget = 16 * _MIB),
+    "sm10x": struct(majors = [10, 11], base = ["8.0"], budget = 16 * _MIB),
+    "sm12x": struct(majors = [12], base = ["8.0"], budget = 16 * _MIB),
+}
+
+_CU130 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]
+
+# CUDA label -> toolkit version, minimum driver (CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver
+# Version for CUDA Minor Version Compatibility"), and the SM targets of each CPU.
+CELLS = {
+    "cu130": struct(
+        cuda_version = "13.0",
+        minimum_driver = "580",
+        sm_targets = {
+            "aarch64": _CU130 + ["11.0a", "12.1a"],
+            "x86_64": _CU130,
+        },
+    ),
+}
+
+def _key(sm_target):
+    return (int(sm_target.rstrip("af").replace(".", "")), sm_target)
+
+def sm_targets_of_label(label):
+    """All SM targets of a CUDA label, over its CPUs, in ascending order."""
+    return sorted({sm: None for targets in CELLS[label].sm_targets.values() for sm in targets}, key = _key)
+
+def _family_targets(family, sm_targets):
+    return sorted(
+        [sm for sm in sm_targets if sm in family.base or int(sm.split(".")[0]) in family.majors],
+        key = _key,
+    )
+
+def _wheel(label, cell, cpu, name, family):
+    return struct(
+        name = "%s_%s_%s" % (label, cpu, name),
+        budget = family.budget,
+        cpu = cpu,
+        cuda_label = label,
+        cuda_version = cell.cuda_version,
+        distribution = DISTRIBUTION,
+        family = name,
+        minimum_driver = cell.minimum_driver,
+        sm_targets = _family_targets(family, cell.sm_targets[cpu]),
+        tag = "cp39-abi3-manylinux_2_28_" + cpu,
+        version = "%s+%s.%s" % (RELEASE, label, name),
+    )
+
+# One struct for each wheel. How a wheel is named is decided in _wheel alone.
+WHEELS = [
+    _wheel(label, cell, cpu, name, family)
+    for label, cell in CELLS.items()
+    for cpu in sorted(cell.sm_targets)
+    for name, family in FAMILIES.items()
+]
