@@ -2,7 +2,8 @@
 
 load("//kernels:defs.bzl", "kernel_module", "kernel_tu")
 
-def _tu(tu):
+def flashinfer_tu(tu):
+    """Describes one TU for `kernel_module`, from its entry in @flashinfer//:modules.bzl."""
     return kernel_tu(
         src = "@flashinfer//:" + tu["src"],
         hdrs = ["@flashinfer//:" + h for h in tu["hdrs"]],
@@ -26,6 +27,6 @@ def flashinfer_module(name, module):
         name = name,
         linkopts = module["linkopts"],
         sm_targets = module["sm_targets"],
-        tus = [_tu(tu) for tu in module["tus"]],
+        tus = [flashinfer_tu(tu) for tu in module["tus"]],
         visibility = ["//visibility:public"],
     )

@@ -127,7 +127,7 @@ def main() -> None:
         texts[f"{dist_info}/licenses/{path}"] = Path(source).read_bytes()
 
     def text_member(path: str, data: bytes) -> Member:
-        return Member(path, deflate.deflate_compress(data, LEVEL), deflate.crc32(data), len(data))
+        return Member(path, bytes(deflate.deflate_compress(data, LEVEL)), deflate.crc32(data), len(data))
 
     members = [text_member(path, data) for path, data in texts.items()]
     entries = [(path, hashlib.sha256(data).hexdigest(), len(data)) for path, data in texts.items()]

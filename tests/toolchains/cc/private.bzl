@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolchain")
 
-visibility("private")
+visibility("//tests/...")
 
 _for_platform = transition(
     implementation = lambda _settings, attr: {"//command_line_option:platforms": str(attr.platform)},

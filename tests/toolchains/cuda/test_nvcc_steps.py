@@ -93,6 +93,11 @@ class FatbinTest(unittest.TestCase):
         for words in ("x/a.cu", "SM target 9.0a", "expected: the same kernels", "__CUDA_ARCH__"):
             self.assertIn(words, str(caught.exception))
 
+    def test_local_variables_of_a_stub_are_numbered_anew(self) -> None:
+        stub = "f(void *__T{}) {{ int *__T{}; use(__T{}, x__T3); }}"
+        self.assertEqual(nvcc_steps.normalise_stub(stub.format(90, 91, 91)), nvcc_steps.normalise_stub(stub.format(12, 40, 40)))
+        self.assertIn("use(__smwheel1, x__T3)", nvcc_steps.normalise_stub(stub.format(90, 91, 91)))
+
     def test_images_list(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "list")

@@ -65,7 +65,7 @@ gcc_repository = repository_rule(
     attrs = {
         "lock": attr.label(
             default = Label("//toolchains/cc:debian.lock.json"),
-            doc = "The pinned packages. Refresh: `python3 tools/fetch/debian.py lock --lock toolchains/cc/debian.lock.json`.",
+            doc = "The pinned packages, in groups: one per CPU, and `shared` for the libraries in lib/.",
         ),
         "_arrange": attr.label(default = Label("//toolchains/cc/private:arrange.py")),
         "_binutil": attr.label(default = Label("//toolchains/cc/private:binutil.sh")),

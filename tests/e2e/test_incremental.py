@@ -1,0 +1,94 @@
+"""What an edit of a kernel rebuilds. The edits are made in a FlashInfer checkout, as a developer would."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from workspace import CACHE, Action, Workspace
+
+from test_sharing import SM_TARGETS, modules
+
+CHECKOUT = CACHE / "elsewhere" / "flashinfer"
+
+
+@pytest.fixture(scope="module")
+def checkout(elsewhere: Workspace) -> Iterator[Workspace]:
+    """The workspace elsewhere with a FlashInfer checkout in place of the pinned sources; all wheels are built."""
+    elsewhere.bazel("build", "//wheels:all")
+    [pinned] = Path(elsewhere.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer_sources/files")
+    shutil.rmtree(CHECKOUT, ignore_errors=True)
+    shutil.copytree(pinned / "flashinfer", CHECKOUT / "flashinfer", ignore=shutil.ignore_patterns("cutlass", "cccl", "spdlog"))
+    workspace = Workspace(
+        elsewhere.path, (*elsewhere.flags, f"--repo_env=FLASHINFER_CHECKOUT={CHECKOUT}"), elsewhere.environment
+    )
+    compiled = [a for a in workspace.build("//wheels:all") if a.mnemonic.startswith("Cuda")]
+    assert compiled == [], "the same sources by another way are the same sources"
+    yield workspace
+    shutil.rmtree(CHECKOUT)
+
+
+def edit(workspace: Workspace, file: str, text: str) -> list[Action]:
+    """Appends `text` to a file of the checkout and returns the actions that building all wheels ran."""
+    path = CHECKOUT / "flashinfer" / "data" / file
+    before = path.read_text()
+    try:
+        path.write_text(before + text)
+        return workspace.build("//wheels:all")
+    finally:
+        path.write_text(before)
+
+
+def labels(actions: list[Action], mnemonic: str) -> set[str]:
+    """The target names of the actions of one mnemonic."""
+    return {action.label.partition(":")[2] for action in actions if action.mnemonic == mnemonic}
+
+
+def test_a_kernel(checkout: Workspace) -> None:
+    """An edit of one .cu: its cubins, its host objects, its module, its members, the wheels. Nothing else."""
+    actions = edit(checkout, "csrc/page.cu", "\n__global__ void smwheel_edit(int* p) { *p = 1; }\n")
+    sms = {"page.csrc_page.sm_" + sm.replace(".", "") for sm in SM_TARGETS}
+    assert labels(actions, "CudaPreprocess") == labels(actions, "CudaCubin") == sms
+    assert labels(actions, "CudaHostFront") == labels(actions, "CudaHostCompile") == {"page.csrc_page.host"}
+    assert labels(actions, "CudaFatbin") == labels(actions, "CudaLink") == {"page"}
+    counts = Counter(action.mnemonic for action in actions)
+    assert counts["CudaCubin"] == 9
+    assert counts["CudaHostCompile"] == 2
+    assert counts["CudaLink"] == counts["WheelMember"] == counts["WheelPack"] == counts["WheelCheck"] == 6
+
+
+def test_a_header(checkout: Workspace) -> None:
+    """An edit of one header: only the TUs that include it."""
+    header = "include/flashinfer/activation.cuh"
+    including = {
+        f"{name}.{str(tu['src']).removesuffix('.cu').replace('/', '_')}"
+        for name, module in modules(checkout).items()
+        for tu in module["tus"]
+        if header in tu["hdrs"]  # type: ignore[operator]
+    }
+    assert len(including) == 3
+    actions = edit(checkout, header, "\ninline int smwheel_edit(int x) { return x; }\n")
+    assert {name.rpartition(".sm_")[0] for name in labels(actions, "CudaPreprocess")} == including
+    assert {name.removesuffix(".host") for name in labels(actions, "CudaHostFront")} == including
+    assert {name.rpartition(".sm_")[0] for name in labels(actions, "CudaCubin")} == including
+
+
+def test_a_comment(checkout: Workspace) -> None:
+    """A comment is preprocessed, and nothing is compiled."""
+    actions = edit(checkout, "csrc/page.cu", "\n// smwheel: a comment\n")
+    assert {a.mnemonic for a in actions if a.mnemonic.startswith(("Cuda", "Wheel"))} == {"CudaPreprocess", "CudaHostFront"}
+
+
+def test_a_new_include_is_found(checkout: Workspace) -> None:
+    """An include that was not there before is declared by itself: the scan runs again."""
+    actions = edit(checkout, "csrc/flashinfer_page_binding.cu", "\n#include <flashinfer/fastdiv.cuh>\n")
+    assert labels(actions, "CudaHostFront") >= {"page.csrc_flashinfer_page_binding.host"}
+
+
+def test_a_directory_that_is_no_checkout(elsewhere: Workspace, tmp_path: Path) -> None:
+    message = elsewhere.failure("//wheels:cu130_x86_64_sm12x", "--nobuild", f"--repo_env=FLASHINFER_CHECKOUT={tmp_path}")
+    for words in (f"FLASHINFER_CHECKOUT={tmp_path} is no FlashInfer checkout", "expected: flashinfer/jit", "To do:"):
+        assert words in message
