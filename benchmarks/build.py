@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = Path(os.environ.get("SMWHEEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smwheel")
+CACHE = Path(
+    os.environ.get("SMWHEEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smwheel"
+)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -62,7 +64,9 @@ def main() -> None:
     print(f"CPU seconds of its actions            {cpu:8.1f} s")
     print(f"wall : (CPU seconds / cores)          {wall / (cpu / cores):8.2f}")
     print(f"no-op build, median of 5              {no_op[2]:8.2f} s (each: {', '.join(f'{t:.2f}' for t in no_op)})")
-    print(f"server heap after: used {heap[0]}, committed {heap[1]}, limit {heap[2]}; peak resident {int(peak.split()[1]) // 1024} MB")
+    print(
+        f"server heap after: used {heap[0]}, committed {heap[1]}, limit {heap[2]}; peak resident {int(peak.split()[1]) // 1024} MB"
+    )
 
 
 if __name__ == "__main__":

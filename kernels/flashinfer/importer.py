@@ -259,9 +259,7 @@ def upstream_flags(spec: Any, source: Path, cpp_ext: Any) -> Flags:
     else:
         lines = cpp_ext.build_cflags(common, spec.extra_cflags)
     # "$common_cflags" is a variable of the ninja file.
-    flags = split_flags(
-        f for line in lines for f in (common if line == "$common_cflags" else [line])
-    )
+    flags = split_flags(f for line in lines for f in (common if line == "$common_cflags" else [line]))
     own = tuple(path for path in dict.fromkeys(flags.include_dirs) if path not in shared)
     return Flags(flags.copts, own, flags.sm_targets)
 

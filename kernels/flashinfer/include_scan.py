@@ -107,9 +107,7 @@ def _locate(name: str, directories: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(path for path in paths if os.path.isfile(path))
 
 
-def scan(
-    source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Iterable[str] = ()
-) -> Closure:
+def scan(source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Iterable[str] = ()) -> Closure:
     """Follows every include of a first-party source.
 
     Args:

@@ -30,7 +30,9 @@ def loader(here: Workspace) -> list[str]:
 
 @pytest.mark.parametrize("family", ["sm9x", "sm10x", "sm12x"])
 def test_every_module_loads(family: str, wheels: dict[str, Path], loader: list[str], tmp_path: Path) -> None:
-    with zipfile.ZipFile(wheels[f"flashinfer_jit_cache-0.7.4+cu130.{family}-cp39-abi3-manylinux_2_28_aarch64.whl"]) as wheel:
+    with zipfile.ZipFile(
+        wheels[f"flashinfer_jit_cache-0.7.4+cu130.{family}-cp39-abi3-manylinux_2_28_aarch64.whl"]
+    ) as wheel:
         wheel.extractall(tmp_path)
     modules = sorted(map(str, tmp_path.glob("flashinfer_jit_cache/jit_cache/*/*.so")))
     assert len(modules) == 10

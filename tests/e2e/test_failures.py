@@ -76,9 +76,17 @@ RUNTIME = "@cuda_13_0_runtime_aarch64//:files/lib"
 
 
 def test_hash_that_does_not_match(elsewhere: Workspace) -> None:
-    with edited(elsewhere.path / "toolchains/cuda/locks/13.0.txt", "(cuda-runtime==[0-9.]+).*", rf"\1 --hash=sha256:{'0' * 64}"):
+    with edited(
+        elsewhere.path / "toolchains/cuda/locks/13.0.txt", "(cuda-runtime==[0-9.]+).*", rf"\1 --hash=sha256:{'0' * 64}"
+    ):
         message = elsewhere.failure(RUNTIME)
-    for words in ("nvidia-cuda-runtime 13.0.96", "not the pinned one", f"expected sha256: {'0' * 64}", "found sha256:", "13.0.txt"):
+    for words in (
+        "nvidia-cuda-runtime 13.0.96",
+        "not the pinned one",
+        f"expected sha256: {'0' * 64}",
+        "found sha256:",
+        "13.0.txt",
+    ):
         assert words in message
     elsewhere.bazel("build", RUNTIME)
 
@@ -103,4 +111,3 @@ def test_component_that_cannot_be_fetched(elsewhere: Workspace) -> None:
     ):  # fmt: skip
         assert words in message
     elsewhere.bazel("build", RUNTIME)
-

@@ -1,20 +1,29 @@
-"""Device code does not depend on the host CPU: why one cubin serves the wheels of both."""
+"""Device code depends on the host CPU in one point, so one cubin serves the wheels of both."""
 
 from __future__ import annotations
 
 from workspace import Workspace
 
-SAMPLE = "//tests/e2e/samples:quantization"
 
-
-def test_both_host_front_ends_give_the_same_device_code(here: Workspace) -> None:
-    """One TU, preprocessed for both CPUs (`host_dependent = True`): the same cubin and the same host stub."""
-    files = {}
+def through_both_front_ends(workspace: Workspace, target: str) -> list[tuple[bytes, bytes]]:
+    """The cubin and the host stub of a `host_dependent` target for x86_64 and for aarch64."""
+    results = []
     for cpu in ("x86_64", "aarch64"):
         flags = [f"--platforms=//toolchains/cc:{cpu}_linux"]
-        here.bazel("build", SAMPLE, *flags, "--output_groups=+stub")
-        [cubin] = here.files(SAMPLE, *flags)
-        files[cpu] = (cubin, cubin.with_name(cubin.name.replace(".cubin", ".stub.c")))
-    assert files["x86_64"][0] != files["aarch64"][0], "each CPU has a cubin of its own here"
-    for one, other in zip(files["x86_64"], files["aarch64"], strict=True):
-        assert one.read_bytes() == other.read_bytes()
+        ran = workspace.build(target, *flags, "--output_groups=+stub")
+        [cubin] = workspace.files(target, *flags)
+        results.append((cubin.read_bytes(), cubin.with_name(cubin.name.replace(".cubin", ".stub.c")).read_bytes()))
+    assert "CudaPreprocess" in {action.mnemonic for action in ran}, "the second CPU has a front end of its own"
+    return results
+
+
+def test_device_code_is_the_same_through_both_host_front_ends(here: Workspace) -> None:
+    x86_64, aarch64 = through_both_front_ends(here, "//tests/e2e/samples:cascade")
+    assert x86_64 == aarch64
+
+
+def test_but_for_the_sign_of_plain_char(here: Workspace) -> None:
+    """What `host_dependent = True` is for. Shared device code has the signed char of x86_64 on both CPUs."""
+    x86_64, aarch64 = through_both_front_ends(here, "//tests/e2e/samples:plain_char")
+    assert x86_64[0] != aarch64[0]
+    assert x86_64[1] == aarch64[1], "the host stub is the same"

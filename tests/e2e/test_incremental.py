@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from workspace import CACHE, Action, Workspace
-
 from test_sharing import SM_TARGETS, modules
+from workspace import CACHE, Action, Workspace
 
 CHECKOUT = CACHE / "elsewhere" / "flashinfer"
 
@@ -21,7 +20,9 @@ def checkout(elsewhere: Workspace) -> Iterator[Workspace]:
     elsewhere.bazel("build", "//wheels:all")
     [pinned] = Path(elsewhere.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer_sources/files")
     shutil.rmtree(CHECKOUT, ignore_errors=True)
-    shutil.copytree(pinned / "flashinfer", CHECKOUT / "flashinfer", ignore=shutil.ignore_patterns("cutlass", "cccl", "spdlog"))
+    shutil.copytree(
+        pinned / "flashinfer", CHECKOUT / "flashinfer", ignore=shutil.ignore_patterns("cutlass", "cccl", "spdlog")
+    )
     workspace = Workspace(
         elsewhere.path, (*elsewhere.flags, f"--repo_env=FLASHINFER_CHECKOUT={CHECKOUT}"), elsewhere.environment
     )
@@ -79,7 +80,10 @@ def test_a_header(checkout: Workspace) -> None:
 def test_a_comment(checkout: Workspace) -> None:
     """A comment is preprocessed, and nothing is compiled."""
     actions = edit(checkout, "csrc/page.cu", "\n// smwheel: a comment\n")
-    assert {a.mnemonic for a in actions if a.mnemonic.startswith(("Cuda", "Wheel"))} == {"CudaPreprocess", "CudaHostFront"}
+    assert {a.mnemonic for a in actions if a.mnemonic.startswith(("Cuda", "Wheel"))} == {
+        "CudaPreprocess",
+        "CudaHostFront",
+    }
 
 
 def test_a_new_include_is_found(checkout: Workspace) -> None:
@@ -89,6 +93,8 @@ def test_a_new_include_is_found(checkout: Workspace) -> None:
 
 
 def test_a_directory_that_is_no_checkout(elsewhere: Workspace, tmp_path: Path) -> None:
-    message = elsewhere.failure("//wheels:cu130_x86_64_sm12x", "--nobuild", f"--repo_env=FLASHINFER_CHECKOUT={tmp_path}")
+    message = elsewhere.failure(
+        "//wheels:cu130_x86_64_sm12x", "--nobuild", f"--repo_env=FLASHINFER_CHECKOUT={tmp_path}"
+    )
     for words in (f"FLASHINFER_CHECKOUT={tmp_path} is no FlashInfer checkout", "expected: flashinfer/jit", "To do:"):
         assert words in message

@@ -16,7 +16,9 @@ SM_TARGETS = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "11.0a", "12.0f", "
 
 def modules(workspace: Workspace) -> dict[str, dict[str, list[dict[str, object]]]]:
     """What the importer wrote of FlashInfer's modules."""
-    [path] = Path(workspace.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer/out/modules.json")
+    [path] = Path(workspace.bazel("info", "output_base").stdout.strip(), "external").glob(
+        "*flashinfer/out/modules.json"
+    )
     return json.loads(path.read_text())
 
 
@@ -27,7 +29,11 @@ def count(actions: list[Action]) -> Counter[str]:
 
 def sm_targets(actions: list[Action]) -> set[str]:
     """The SM targets of the cubins that were made."""
-    names = {action.output.rpartition(".sm_")[2].removesuffix(".cubin") for action in actions if action.mnemonic == "CudaCubin"}
+    names = {
+        action.output.rpartition(".sm_")[2].removesuffix(".cubin")
+        for action in actions
+        if action.mnemonic == "CudaCubin"
+    }
     return {re.sub(r"(\d)([af]?)$", r".\1\2", name) for name in names}
 
 
@@ -36,7 +42,13 @@ def test_action_counts(here: Workspace, wheels: dict[str, Path]) -> None:
     assert len(wheels) == 6
     tus = [tu for module in modules(here).values() for tu in module["tus"]]
     with_device_code = [tu for tu in tus if tu["device_code"]]
-    output = here.bazel("aquery", 'mnemonic("Cuda.*", deps(//wheels:all))', "--output=jsonproto", "--noinclude_artifacts", "--noinclude_commandline").stdout
+    output = here.bazel(
+        "aquery",
+        'mnemonic("Cuda.*", deps(//wheels:all))',
+        "--output=jsonproto",
+        "--noinclude_artifacts",
+        "--noinclude_commandline",
+    ).stdout
     counts = Counter(action["mnemonic"] for action in json.loads(output)["actions"])
     assert counts["CudaPreprocess"] == counts["CudaCubin"] == len(with_device_code) * len(SM_TARGETS)
     assert counts["CudaHostFront"] == counts["CudaHostCompile"] == len(tus) * 2
@@ -68,11 +80,15 @@ def test_other_family_compiles_only_its_own_cubins(sequence: dict[str, list[Acti
 
 
 def test_nothing_is_compiled_twice(sequence: dict[str, list[Action]]) -> None:
-    outputs = Counter(a.output for actions in sequence.values() for a in actions if a.mnemonic in ("CudaCubin", "CudaHostCompile"))
+    outputs = Counter(
+        a.output for actions in sequence.values() for a in actions if a.mnemonic in ("CudaCubin", "CudaHostCompile")
+    )
     assert [output for output, times in outputs.items() if times > 1] == []
 
 
-def test_the_same_bytes_elsewhere(sequence: dict[str, list[Action]], elsewhere: Workspace, wheels: dict[str, Path]) -> None:
+def test_the_same_bytes_elsewhere(
+    sequence: dict[str, list[Action]], elsewhere: Workspace, wheels: dict[str, Path]
+) -> None:
     """Another directory, another PATH: the six wheels are byte-identical."""
     there = elsewhere.wheels()
 

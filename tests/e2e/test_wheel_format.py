@@ -10,12 +10,9 @@ import json
 import zipfile
 from pathlib import Path
 
-from auditwheel.policy import WheelPolicies
-from auditwheel.wheel_abi import analyze_wheel_abi
 from elftools.elf.elffile import ELFFile
 from packaging.metadata import Metadata
 from packaging.utils import parse_wheel_filename
-
 from test_sharing import SM_TARGETS
 
 MACHINES = {"aarch64": "EM_AARCH64", "x86_64": "EM_X86_64"}
@@ -31,14 +28,19 @@ def test_names_agree_and_record_is_right(wheels: dict[str, Path]) -> None:
             metadata = Metadata.from_email(archive.read(f"{info}/METADATA"))
             assert (metadata.name, metadata.version) == (distribution, version)
             lines = archive.read(f"{info}/WHEEL").decode().splitlines()
-            assert {line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")} == {str(tag) for tag in tags}
+            assert {line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")} == {
+                str(tag) for tag in tags
+            }
             record = list(csv.reader(io.StringIO(archive.read(f"{info}/RECORD").decode())))
             assert sorted(row[0] for row in record) == sorted(archive.namelist())
             assert archive.namelist()[-1] == f"{info}/RECORD"
             for member, digest, size in record[:-1]:
                 data = archive.read(member)
                 if digest:
-                    assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                    assert (
+                        digest
+                        == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                    )
                     assert int(size) == len(data)
 
 
@@ -68,7 +70,11 @@ def test_every_module_is_of_its_wheels_cpu_and_inside_its_platform_tag(wheels: d
                 with archive.open(member) as file:
                     elf = ELFFile(file)
                     assert elf.header["e_machine"] == MACHINES[cpu], member
-                    needed = {t.needed for t in elf.get_section_by_name(".dynamic").iter_tags() if t.entry.d_tag == "DT_NEEDED"}
+                    needed = {
+                        t.needed
+                        for t in elf.get_section_by_name(".dynamic").iter_tags()
+                        if t.entry.d_tag == "DT_NEEDED"
+                    }
                     assert "libcudart.so.13" in needed
                     stack = [s for s in elf.iter_segments() if s["p_type"] == "PT_GNU_STACK"]
                     assert stack and not stack[0]["p_flags"] & 1, f"{member} asks for an executable stack"

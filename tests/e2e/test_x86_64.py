@@ -48,7 +48,9 @@ print(json.dumps({
 
 def run(*command: str | Path, **environment: str) -> str:
     """Runs a program; what it says is in the failure."""
-    result = subprocess.run(list(map(str, command)), env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        list(map(str, command)), env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result.stdout
 
@@ -83,7 +85,18 @@ def test_pip_installs_and_every_module_loads(wheel: Path, tmp_path: Path) -> Non
 
 def test_uv_installs_the_same_files(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, tmp_path / "venv")
-    run(sys.executable, "-m", "uv", "pip", "install", "--offline", "--no-deps", "--python", tmp_path / "venv/bin/python", wheel)
+    run(
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--offline",
+        "--no-deps",
+        "--python",
+        tmp_path / "venv/bin/python",
+        wheel,
+    )
     [site] = (tmp_path / "venv").glob("lib/python*/site-packages")
     loaded = json.loads(run(sys.executable, "-c", LOAD, site))
     assert loaded["loaded"] == sorted(manifest_of(wheel)["modules"])
@@ -106,9 +119,16 @@ def test_flashinfer_finds_exactly_the_modules_of_the_manifest(wheel: Path, tmp_p
 
 def exported(wheel: Path, module: str) -> set[str]:
     """The functions that a module's dynamic symbol table defines."""
-    with zipfile.ZipFile(wheel) as archive, archive.open(f"flashinfer_jit_cache/jit_cache/{module}/{module}.so") as file:
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(f"flashinfer_jit_cache/jit_cache/{module}/{module}.so") as file,
+    ):
         symbols = ELFFile(file).get_section_by_name(".dynsym")
-        return {s.name for s in symbols.iter_symbols() if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] == "STB_GLOBAL"}
+        return {
+            s.name
+            for s in symbols.iter_symbols()
+            if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] == "STB_GLOBAL"
+        }
 
 
 # What upstream's bindings export (TVM_FFI_DLL_EXPORT_TYPED_FUNC in csrc/*_binding.cu of 0.7.4), some of each module.

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("SMWHEEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smwheel")
+CACHE = Path(
+    os.environ.get("SMWHEEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smwheel"
+)
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,16 @@ class Workspace:
         if command not in ("info", "shutdown", "clean"):
             words += [*self.flags, "--color=no", "--curses=no", "--noshow_progress"]
         result = subprocess.run(
-            [*words, *arguments], cwd=self.path, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
+            [*words, *arguments],
+            cwd=self.path,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        assert not check or result.returncode == 0, f"{' '.join([*words, *arguments])}\n{result.stdout}\n{result.stderr}"
+        assert not check or result.returncode == 0, (
+            f"{' '.join([*words, *arguments])}\n{result.stdout}\n{result.stderr}"
+        )
         return result
 
     def build(self, *arguments: str) -> list[Action]:
@@ -52,7 +61,9 @@ class Workspace:
                 event = json.loads(line)
                 if "action" in event and "actionCompleted" in event["id"]:
                     identity = event["id"]["actionCompleted"]
-                    actions.append(Action(event["action"]["type"], identity["label"], identity["primaryOutput"]))
+                    actions.append(
+                        Action(event["action"]["type"], identity.get("label", ""), identity["primaryOutput"])
+                    )
             return actions
 
     def failure(self, *arguments: str) -> str:
@@ -77,7 +88,11 @@ class Workspace:
 def copy_workspace(to: Path) -> None:
     """Makes `to` a copy of what git sees of this workspace; files that are the same already stay untouched."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     wanted = {name for name in listed if (ROOT / name).is_file()}
     to.mkdir(parents=True, exist_ok=True)

@@ -373,10 +373,7 @@ def refresh(lock_path: Path) -> list[str]:
                     f"{package.name} (in {lock_path}) is not a package of Debian {lock.suite}.\n"
                     "  To do: correct its name in the lock, or take it out."
                 )
-        groups = {
-            group: tuple(newest[package.name] for package in packages)
-            for group, packages in lock.groups.items()
-        }
+        groups = {group: tuple(newest[package.name] for package in packages) for group, packages in lock.groups.items()}
         part = scratch / "lock"
         part.write_text(format_lock(Lock(lock.suite, groups)))
         part.replace(lock_path)
@@ -389,18 +386,14 @@ def refresh(lock_path: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for command in ("fetch", "lock"):
         sub = commands.add_parser(command)
         sub.add_argument("--lock", type=Path, required=True)
         if command == "fetch":
             sub.add_argument("--group", action="append", required=True, help="may be repeated")
-            sub.add_argument(
-                "--dest", action="append", required=True, type=Path, help="once for each --group"
-            )
+            sub.add_argument("--dest", action="append", required=True, type=Path, help="once for each --group")
     args = parser.parse_args(arguments)
     try:
         if args.command == "fetch":

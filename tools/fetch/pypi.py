@@ -153,7 +153,8 @@ def fetch(lock: Path, packages: list[str], target_options: list[str], dest: Path
     with tempfile.TemporaryDirectory(dir=dest.parent) as scratch:
         part = Path(scratch) / "part"
         part.mkdir()
-        for package, wheel in zip(packages, download(lock, packages, target_options, Path(scratch))):
+        wheels = download(lock, packages, target_options, Path(scratch))
+        for package, wheel in zip(packages, wheels, strict=True):
             if not unpack(wheel, part, strip, keep):
                 raise FetchError(
                     f"{package}: {wheel.name} has no file below {strip or '/'} that starts with one of {keep}. "

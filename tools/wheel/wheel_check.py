@@ -1,6 +1,6 @@
 """Checks a built wheel against what it must be: WheelCheck. Part of building the wheel.
 
-    wheel_check.py --wheel W.whl --limit BYTES --budget BYTES --stamp OUT
+wheel_check.py --wheel W.whl --limit BYTES --budget BYTES --stamp OUT
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheel", type=Path, required=True)
     parser.add_argument("--limit", type=int, required=True, help="bytes that a wheel must stay below, by its host")
-    parser.add_argument("--budget", type=int, required=True, help="bytes that this wheel must stay below, by the matrix")
+    parser.add_argument(
+        "--budget", type=int, required=True, help="bytes that this wheel must stay below, by the matrix"
+    )
     parser.add_argument("--stamp", type=Path, required=True)
     args = parser.parse_args()
     with zipfile.ZipFile(args.wheel) as wheel:
@@ -58,7 +60,11 @@ def main() -> int:
         args.wheel.name,
         args.wheel.stat().st_size,
         [
-            ("the size at which a release asset is refused", args.limit, "ship fewer modules or SM targets in this wheel."),
+            (
+                "the size at which a release asset is refused",
+                args.limit,
+                "ship fewer modules or SM targets in this wheel.",
+            ),
             (
                 "its budget in wheels/matrix.bzl",
                 args.budget,

@@ -33,7 +33,9 @@ def main() -> None:
     parser.add_argument("--deflate", required=True, help="directory with the pinned package")
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--member", type=Path, required=True, help="the raw deflate stream")
-    parser.add_argument("--facts", type=Path, required=True, help="what the zip's directory and RECORD say of it (JSON)")
+    parser.add_argument(
+        "--facts", type=Path, required=True, help="what the zip's directory and RECORD say of it (JSON)"
+    )
     args = parser.parse_args()
     deflate = load_deflate(args.deflate)
     data = args.file.read_bytes()

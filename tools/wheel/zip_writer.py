@@ -64,7 +64,11 @@ def write_zip(path: Path, members: list[Member]) -> None:
                 shutil.copyfileobj(stream, out, 1 << 20)
             attributes = (0o100000 | member.mode) << 16
             directory.append(
-                b"PK\1\2" + struct.pack("<BB", _VERSION, _UNIX) + common + struct.pack("<HHHII", 0, 0, 0, attributes, offset) + name
+                b"PK\1\2"
+                + struct.pack("<BB", _VERSION, _UNIX)
+                + common
+                + struct.pack("<HHHII", 0, 0, 0, attributes, offset)
+                + name
             )
         start = out.tell()
         out.write(b"".join(directory))

@@ -203,9 +203,7 @@ class ProgramTest(unittest.TestCase):
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def modules(self) -> dict[str, Any]:
-        docstring, _, literal = (
-            (self.out / "modules.bzl").read_text("utf-8").partition("MODULES = ")
-        )
+        docstring, _, literal = (self.out / "modules.bzl").read_text("utf-8").partition("MODULES = ")
         self.assertRegex(docstring, '^""".*"""\n\n$')
         modules: dict[str, Any] = ast.literal_eval(literal)
         return modules
@@ -273,18 +271,14 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             files = sorted(path for path in self.out.rglob("*") if path.is_file())
             outputs.append({str(p.relative_to(self.out)): p.read_bytes() for p in files})
-        self.assertEqual(
-            list(outputs[0]), ["generated/a.cu", "generated/b.cu", "modules.bzl", "modules.json"]
-        )
+        self.assertEqual(list(outputs[0]), ["generated/a.cu", "generated/b.cu", "modules.bzl", "modules.json"])
         self.assertEqual(outputs[0], outputs[1])
         self.assertEqual(list(self.modules()), ["a", "b", "plain"])
         self.assertEqual(self.modules()["a"]["tus"][0]["src"], "generated/a.cu")
         self.assertFalse(list((self.root / "in").rglob("__pycache__")))
 
     def test_unknown_generator(self) -> None:
-        self.assert_fails(
-            r"unknown generator flashinfer\.jit\.demo:nothing\(\).*aot\.py", "nothing"
-        )
+        self.assert_fails(r"unknown generator flashinfer\.jit\.demo:nothing\(\).*aot\.py", "nothing")
         self.assert_fails(
             r"unknown generator flashinfer\.jit\.gone:x\(\): No module.*correct the profile",
             "x",

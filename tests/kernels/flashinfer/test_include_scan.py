@@ -22,9 +22,7 @@ class ScanCase(unittest.TestCase):
         self.trees = Trees(
             first_party={name: self.root / name for name in ("csrc", "include", "generated")},
             third_party={name: self.root / "3rd" / name for name in ("cccl", "cutlass", "spdlog")},
-            third_party_dirs=tuple(
-                self.root / "3rd" / path for path in ("cutlass/include", "cccl/cub", "spdlog")
-            ),
+            third_party_dirs=tuple(self.root / "3rd" / path for path in ("cutlass/include", "cccl/cub", "spdlog")),
         )
 
     def scan(self, files: Mapping[str, str], src: str = "csrc/a.cu", **kwargs: object) -> Closure:
@@ -90,9 +88,7 @@ class HeadersTest(ScanCase):
 
 class MacroTest(ScanCase):
     def test_value_from_a_flag(self) -> None:
-        closure = self.scan(
-            {"csrc/a.cu": "#include BODY\n", "csrc/body.inl": ""}, copts=['-DBODY="body.inl"']
-        )
+        closure = self.scan({"csrc/a.cu": "#include BODY\n", "csrc/body.inl": ""}, copts=['-DBODY="body.inl"'])
         self.assertEqual(closure.headers, ("csrc/body.inl",))
 
     def test_all_values_from_defines_found_late(self) -> None:
@@ -105,9 +101,7 @@ class MacroTest(ScanCase):
                 "include/four.h": "",
             }
         )
-        self.assertEqual(
-            closure.headers, ("csrc/one.h", "csrc/two.h", "include/four.h", "include/three.h")
-        )
+        self.assertEqual(closure.headers, ("csrc/one.h", "csrc/two.h", "include/four.h", "include/three.h"))
 
     def test_macro_without_value_is_an_error(self) -> None:
         files = {"csrc/a.cu": '#include "x.h"', "csrc/x.h": "#include BODY(1)\n"}

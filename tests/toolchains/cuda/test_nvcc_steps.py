@@ -64,6 +64,10 @@ class MarkersTest(unittest.TestCase):
             '# 1 "a.cu"\n# 1 "/x.h" 1 3\nint x;\n# 1 "a.cu" 2\nint a;\n',
         )
 
+    def test_markers_without_a_file_are_dropped(self) -> None:
+        # As cudafe++ writes them.
+        self.assertEqual(self.normalise('# 1 "a.cu"\n# 33\nint a;\n# 34\nint b;\n'), '# 1 "a.cu"\nint a;\nint b;\n')
+
     def test_code_is_not_touched(self) -> None:
         text = '  # pragma unroll\nchar* s = "# 3 \\"x\\"";\n'
         self.assertEqual(self.normalise(text), text)
@@ -95,7 +99,9 @@ class FatbinTest(unittest.TestCase):
 
     def test_local_variables_of_a_stub_are_numbered_anew(self) -> None:
         stub = "f(void *__T{}) {{ int *__T{}; use(__T{}, x__T3); }}"
-        self.assertEqual(nvcc_steps.normalise_stub(stub.format(90, 91, 91)), nvcc_steps.normalise_stub(stub.format(12, 40, 40)))
+        self.assertEqual(
+            nvcc_steps.normalise_stub(stub.format(90, 91, 91)), nvcc_steps.normalise_stub(stub.format(12, 40, 40))
+        )
         self.assertIn("use(__smwheel1, x__T3)", nvcc_steps.normalise_stub(stub.format(90, 91, 91)))
 
     def test_images_list(self) -> None:

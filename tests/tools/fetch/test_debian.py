@@ -121,9 +121,7 @@ class DebianTest(unittest.TestCase):
         return status, out.getvalue(), err.getvalue()
 
     def fetch(self) -> tuple[int, str, str]:
-        return self.run_main(
-            "fetch", "--lock", self.lock, "--group", "compiler", "--dest", self.dest
-        )
+        return self.run_main("fetch", "--lock", self.lock, "--group", "compiler", "--dest", self.dest)
 
     def assert_fails(self, result: tuple[int, str, str], *words: str) -> None:
         """The run failed with a message that has `words`, and left nothing but the lock."""

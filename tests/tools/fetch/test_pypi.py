@@ -43,7 +43,9 @@ class FetchTest(unittest.TestCase):
         previous = dict(os.environ)
         stack.callback(lambda: (os.environ.clear(), os.environ.update(previous)))
         # No index but the directory: pip's own configuration is left out.
-        os.environ.update(PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.index), HOME=str(self.root / "home"))
+        os.environ.update(
+            PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.index), HOME=str(self.root / "home")
+        )
 
     def pin(self, digest: str) -> None:
         self.lock.write_text(f"# a comment\nthing==1.0 --hash=sha256:{digest}\n")
@@ -68,13 +70,26 @@ class FetchTest(unittest.TestCase):
         self.pin("0" * 64)
         message = self.failure()
         found = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
-        for words in ("thing 1.0", "not the pinned one", "expected sha256: " + "0" * 64, "found sha256:    " + found, "lock.txt", "do not use"):
+        for words in (
+            "thing 1.0",
+            "not the pinned one",
+            "expected sha256: " + "0" * 64,
+            "found sha256:    " + found,
+            "lock.txt",
+            "do not use",
+        ):
             self.assertIn(words, message)
 
     def test_package_that_the_index_has_not(self) -> None:
         self.wheel.unlink()
         message = self.failure()
-        for words in ("thing 1.0 could not be fetched", "sources tried", str(self.index), "PIP_INDEX_URL", "PIP_FIND_LINKS"):
+        for words in (
+            "thing 1.0 could not be fetched",
+            "sources tried",
+            str(self.index),
+            "PIP_INDEX_URL",
+            "PIP_FIND_LINKS",
+        ):
             self.assertIn(words, message)
 
     def test_no_network(self) -> None:

@@ -42,8 +42,14 @@ class ZipWriterTest(unittest.TestCase):
 
 class PackTest(unittest.TestCase):
     def test_manifest_lists_devices_that_every_module_runs_on(self) -> None:
-        spec = dict.fromkeys(("distribution", "version", "cuda_version", "minimum_driver", "cpu", "sm_family", "sm_targets"), "")
-        modules = {"a": {"sm_targets": {"8.0": 5, "12.0f": 5}}, "b": {"sm_targets": {"8.0": 5}}, "host": {"sm_targets": {}}}
+        spec = dict.fromkeys(
+            ("distribution", "version", "cuda_version", "minimum_driver", "cpu", "sm_family", "sm_targets"), ""
+        )
+        modules = {
+            "a": {"sm_targets": {"8.0": 5, "12.0f": 5}},
+            "b": {"sm_targets": {"8.0": 5}},
+            "host": {"sm_targets": {}},
+        }
         self.assertEqual(wheel_pack.describe_wheel(spec, modules)["devices"], ["8.0", "8.6", "8.9"])
 
     def test_module_sums_its_images(self) -> None:
@@ -67,9 +73,7 @@ class PackTest(unittest.TestCase):
 
 class CheckTest(unittest.TestCase):
     MANIFEST = {
-        "modules": {
-            f"m{i}": {"compressed_bytes": 100 * i, "sm_targets": {"8.0": 3, "12.0f": 1}} for i in range(1, 9)
-        }
+        "modules": {f"m{i}": {"compressed_bytes": 100 * i, "sm_targets": {"8.0": 3, "12.0f": 1}} for i in range(1, 9)}
     }
 
     def test_under_the_limit(self) -> None:

@@ -159,9 +159,7 @@ def arrange(root: Path, trees: dict[str, Path], version: str, tools: Sequence[st
 
 def main() -> int:
     """Runs the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path)
     parser.add_argument("--gcc-version", required=True, help="as in Debian's names of programs")
     parser.add_argument("--tool", action="append", required=True)

@@ -38,7 +38,8 @@ _ONE_NAMESPACE = [
     "-DCUB_IGNORE_NAMESPACE_MAGIC_ERROR",
 ]
 
-# Flags with which the line numbers of the source end up in the product: its line markers are then left alone.
+# Flags with which the line numbers of the source end up in the product (nvcc's manual, "Options for specifying
+# behavior of compiler/linker").
 _LINE_FLAGS = {"-lineinfo", "--generate-line-info", "-G", "--device-debug", "-g", "--debug"}
 
 # What a plan has in place of a path.
@@ -101,7 +102,8 @@ def parse_dry_run(text: str, cxx: str, root: str) -> DryRun:
         top = variables.get("TOP", "")
         # A toolkit's `targets/<cpu>-linux/` holds the same headers as `include/` of the wheels.
         words = [
-            re.sub(rf"{re.escape(top)}/+(targets/[^/]+/)?", root + "/", word) if top else word for word in shlex.split(line)
+            re.sub(rf"{re.escape(top)}/+(targets/[^/]+/)?", root + "/", word) if top else word
+            for word in shlex.split(line)
         ]
         if words and words[0] != "rm":
             commands.append(("cxx" if words[0] == cxx else os.path.basename(words[0]), words[1:]))
@@ -138,10 +140,18 @@ class Step:
         targets = f" for SM target {self.sm_targets[0]}" if len(self.sm_targets) == 1 else ""
         return f"{self.tu}{targets} (CUDA {self.version}, {self.cpu} host)"
 
+    def normalises(self) -> bool:
+        """Whether line numbers are taken out of what is handed on: not where they end up in the product."""
+        return not _LINE_FLAGS.intersection(self.flags)
+
     def run(self, tool: str, arguments: list[str]) -> None:
         """Runs a tool of the toolkit or the host compiler; raises StepError if it fails."""
-        executable = self.cxx if tool == "cxx" else next(
-            path for path in (f"{self.root}/bin/{tool}", f"{self.root}/nvvm/bin/{tool}") if os.path.exists(path)
+        executable = (
+            self.cxx
+            if tool == "cxx"
+            else next(
+                path for path in (f"{self.root}/bin/{tool}", f"{self.root}/nvvm/bin/{tool}") if os.path.exists(path)
+            )
         )
         if subprocess.run([executable, *arguments], env=self.environment).returncode:
             name = "the host compiler" if tool == "cxx" else tool
@@ -156,7 +166,19 @@ class Step:
         cc.write_text(f'#!/bin/sh\nexec {shlex.quote(os.path.abspath(self.cxx))} "$@"\n')
         cc.chmod(0o755)
         gencode = [f"-gencode=arch=compute_{sm_name(sm)},code=sm_{sm_name(sm)}" for sm in self.sm_targets]
-        command = [self.nvcc, "--dryrun", "-c", "-ccbin", str(cc), *gencode, *_ONE_NAMESPACE, *self.flags, "tu.cu", "-o", "tu.o"]
+        command = [
+            self.nvcc,
+            "--dryrun",
+            "-c",
+            "-ccbin",
+            str(cc),
+            *gencode,
+            *_ONE_NAMESPACE,
+            *self.flags,
+            "tu.cu",
+            "-o",
+            "tu.o",
+        ]
         result = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         if result.returncode:
             raise StepError(self._explain_refusal(result.stderr.strip()))
@@ -179,16 +201,18 @@ class Step:
 
 
 def normalise_markers(lines: Iterable[str]) -> Iterator[str]:
-    """Sets the line number of every `# N "file" flags` marker to 1, and drops blank lines and repeated markers.
+    """Sets the line number of every `# N "file" flags` marker to 1, and drops blank lines and markers that say no more.
 
     What the compilers then see does not change when a comment is added. The flags stay: flag 3 marks system headers
     (GCC manual, "Preprocessor Output").
     """
-    marker = re.compile(r'^# \d+ ("[^"]*")(.*)$')
+    marker = re.compile(r'# \d+(?: ("[^"]*")(.*))?$')
     current = None
     for line in lines:
         match = marker.match(line)
         if match:
+            if match[1] is None:
+                continue
             key = (match[1], match[2].replace("1", "").replace("2", "").strip())
             if key == current and not match[2].strip():
                 continue
@@ -198,15 +222,28 @@ def normalise_markers(lines: Iterable[str]) -> Iterator[str]:
             yield line
 
 
+def normalise_file(path: str) -> None:
+    """Applies normalise_markers to a file in place."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as text:
+        lines = list(normalise_markers(text))
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as text:
+        text.writelines(lines)
+
+
 def preprocess(step: Step, arguments: list[str], src: str, out: str, headers: str, unused: str) -> None:
-    """Runs the host preprocessor with nvcc's `arguments`; writes normalised text and the list of unused inputs.
+    """Runs the host preprocessor with nvcc's `arguments`; writes the text and the list of unused inputs.
 
     headers: file that lists the declared headers and header directories, one a line. Raises StepError for a header
     outside of the working directory: it is not declared, so nothing would notice a change of it.
     """
     depfile = step.scratch / "d"
-    arguments = replace_after([src if word == "tu.cu" else word for word in arguments], "-o", out) + ["-MD", "-MF", str(depfile), "-MT", "x"]
-    step.run("cxx", for_cpu(step, arguments))
+    arguments = [
+        *replace_after([src if word == "tu.cu" else word for word in arguments], "-o", out),
+        *("-MD", "-MF", str(depfile), "-MT", "x"),
+        # __DATE__ and __TIME__ follow SOURCE_DATE_EPOCH; this one is the file's own time.
+        *("-Wno-builtin-macro-redefined", '-D__TIMESTAMP__="redacted"'),
+    ]
+    step.run("cxx", arguments)
     used = {os.path.normpath(path) for path in depfile.read_text().replace("\\\n", " ").split()[1:]}
     outside = sorted(path for path in used if os.path.isabs(path))
     if outside:
@@ -220,19 +257,11 @@ def preprocess(step: Step, arguments: list[str], src: str, out: str, headers: st
         "".join(
             f"{path}\n"
             for path in declared
-            if not (any(u.startswith(path + "/") for u in used) if path in directories else os.path.normpath(path) in used)
+            if not (
+                any(u.startswith(path + "/") for u in used) if path in directories else os.path.normpath(path) in used
+            )
         )
     )
-    if not _LINE_FLAGS.intersection(step.flags):
-        with open(out, encoding="utf-8", errors="surrogateescape") as text:
-            lines = list(normalise_markers(text))
-        with open(out, "w", encoding="utf-8", errors="surrogateescape") as text:
-            text.writelines(lines)
-
-
-def for_cpu(step: Step, arguments: list[str]) -> list[str]:
-    """Host compiler arguments without nvcc's x86_64-only `-m64` for another CPU."""
-    return arguments if step.cpu == "x86_64" else [word for word in arguments if word != "-m64"]
 
 
 def replace_after(arguments: list[str], option: str, value: str) -> list[str]:
@@ -274,8 +303,12 @@ def device_preprocess(step: Step, args: argparse.Namespace) -> None:
     ptx = cicc[cicc.index("-o") + 1]
     cicc = [{ii: _II, ptx: _PTX}.get(word, word) for word in cicc]
     ptxas = replace_after([_PTX if word == ptx else word for word in ptxas], "-o", _CUBIN)
-    fatbinary = [word for word in dry.find("fatbinary") if not word.startswith(("--image", "--embedded-fatbin", "--create"))]
+    fatbinary = [
+        word for word in dry.find("fatbinary") if not word.startswith(("--image", "--embedded-fatbin", "--create"))
+    ]
     preprocess(step, cpp, args.src, args.ii, args.headers, args.unused)
+    if step.normalises():
+        normalise_file(args.ii)
     write_plan(args.plan, {"cicc": cicc, "ptxas": ptxas, "fatbinary": fatbinary})
 
 
@@ -346,16 +379,16 @@ def host_front(step: Step, args: argparse.Namespace) -> None:
         },
     )
     preprocess(step, cpp, args.src, text, args.headers, args.unused)
-    # char is unsigned on aarch64 (Procedure Call Standard for the Arm 64-bit Architecture, "Fundamental data types").
-    signedness = ["--unsigned_chars"] if step.cpu == "aarch64" else []
-    step.run("cudafe++", [*signedness, *fill(cudafe, {ii: text})])
+    step.run("cudafe++", fill(cudafe, {ii: text}))
+    if step.normalises():
+        normalise_file(args.cpp)
     compile_ = dry.find("cxx", "-c")
     source = next(word for word in compile_ if word.endswith(".cudafe1.cpp"))
     compile_ = replace_after([_CPP if word == source else word for word in compile_], "-o", _OBJECT)
     front = Path(args.cpp).read_text(errors="surrogateescape")
     # The list of SM targets was used up by the preprocessor. Left in, it would recompile every host object whenever a
     # target is added.
-    write_plan(args.plan, {"cxx": [w for w in for_cpu(step, compile_) if not w.startswith("-D__CUDA_ARCH")]})
+    write_plan(args.plan, {"cxx": [w for w in compile_ if not w.startswith("-D__CUDA_ARCH")]})
     # What cudafe++ makes of `kernel<<<...>>>` and of a kernel template.
     if args.device_code == "no" and re.search(r"\(__cudaPushCallConfiguration\(|__wrapper__device_stub_", front):
         raise StepError(
@@ -476,7 +509,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("step", choices=STEPS)
     for option in ("nvcc", "version", "tu"):
         parser.add_argument(f"--{option}", required=True)
-    for option in ("src", "cxx", "headers", "unused", "ii", "plan", "cubin", "stub", "cpp", "object", "images", "sizes"):
+    for option in (
+        "src",
+        "cxx",
+        "headers",
+        "unused",
+        "ii",
+        "plan",
+        "cubin",
+        "stub",
+        "cpp",
+        "object",
+        "images",
+        "sizes",
+    ):
         parser.add_argument(f"--{option}", default="")
     parser.add_argument("--cpu", default="any")
     parser.add_argument("--device-code", choices=("yes", "no"), default="yes")
@@ -484,9 +530,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     scratch = Path(tempfile.mkdtemp())
     try:
-        step = Step(
-            args.step, args.nvcc, args.cxx, args.tu, args.version, args.cpu, args.sm_target, flags, scratch
-        )
+        step = Step(args.step, args.nvcc, args.cxx, args.tu, args.version, args.cpu, args.sm_target, flags, scratch)
         STEPS[args.step](step, args)
     except StepError as error:
         print(f"error: {error}", file=sys.stderr)
