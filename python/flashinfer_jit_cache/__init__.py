@@ -42,7 +42,12 @@ def get_jit_cache_providers() -> Tuple[JitCacheProvider, ...]:
     modules = manifest["modules"]
     # A module without device code runs everywhere.
     by_target: List[Tuple[str, FrozenSet[str]]] = [
-        (sm, frozenset(name for name, module in modules.items() if sm in module["sm_targets"] or not module["sm_targets"]))
+        (
+            sm,
+            frozenset(
+                name for name, module in modules.items() if sm in module["sm_targets"] or not module["sm_targets"]
+            ),
+        )
         for sm in manifest["sm_targets"]
     ]
     return tuple(

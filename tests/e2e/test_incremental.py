@@ -65,10 +65,10 @@ def test_a_header(checkout: Workspace) -> None:
     """An edit of one header: only the TUs that include it."""
     header = "include/flashinfer/activation.cuh"
     including = {
-        f"{name}.{str(tu['src']).removesuffix('.cu').replace('/', '_')}"
+        f"{name}.{tu['src'].removesuffix('.cu').replace('/', '_')}"
         for name, module in modules(checkout).items()
         for tu in module["tus"]
-        if header in tu["hdrs"]  # type: ignore[operator]
+        if header in tu["hdrs"]
     }
     assert len(including) == 3
     actions = edit(checkout, header, "\ninline int smwheel_edit(int x) { return x; }\n")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from test_sharing import modules
+from workspace import Workspace
 
 FAMILIES = ["sm9x", "sm10x", "sm12x"]
 
@@ -55,7 +59,7 @@ def run(*command: str | Path, **environment: str) -> str:
     return result.stdout
 
 
-def manifest_of(wheel: Path) -> dict:  # type: ignore[type-arg]
+def manifest_of(wheel: Path) -> Any:
     """The manifest in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return json.loads(archive.read("flashinfer_jit_cache/manifest.json"))
@@ -123,7 +127,7 @@ def exported(wheel: Path, module: str) -> set[str]:
         zipfile.ZipFile(wheel) as archive,
         archive.open(f"flashinfer_jit_cache/jit_cache/{module}/{module}.so") as file,
     ):
-        symbols = ELFFile(file).get_section_by_name(".dynsym")
+        symbols: Any = ELFFile(file).get_section_by_name(".dynsym")
         return {
             s.name
             for s in symbols.iter_symbols()
@@ -131,22 +135,18 @@ def exported(wheel: Path, module: str) -> set[str]:
         }
 
 
-# What upstream's bindings export (TVM_FFI_DLL_EXPORT_TYPED_FUNC in csrc/*_binding.cu of 0.7.4), some of each module.
-EXPORTS = {
-    "norm": ["rmsnorm", "fused_add_rmsnorm", "gemma_rmsnorm", "gemma_fused_add_rmsnorm", "layernorm"],
-    "page": ["append_paged_kv_cache", "append_paged_mla_kv_cache"],
-    "cascade": ["merge_state", "merge_state_in_place", "merge_states"],
-    "quantization": ["packbits", "segment_packbits"],
-    "silu_and_mul": ["silu_and_mul"],
-    "gelu_and_mul": ["gelu_and_mul"],
-    "gelu_tanh_and_mul": ["gelu_tanh_and_mul"],
-}
+def upstreams_functions(here: Workspace, module: str) -> set[str]:
+    """The functions that the sources of a module export."""
+    [repository] = Path(here.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer/out/..")
+    sources = [(repository / tu["src"]).read_text() for tu in modules(here)[module]["tus"]]
+    return {name for text in sources for name in re.findall(r"^TVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)", text, re.MULTILINE)}
 
 
-def test_modules_export_upstreams_functions(wheel: Path) -> None:
-    for module, functions in EXPORTS.items():
-        assert {f"__tvm_ffi_{name}" for name in functions} <= exported(wheel, module)
+def test_modules_export_exactly_upstreams_functions(here: Workspace, wheel: Path) -> None:
     for module in manifest_of(wheel)["modules"]:
+        expected = {f"__tvm_ffi_{name}" for name in upstreams_functions(here, module)}
+        assert expected, module
         names = exported(wheel, module)
-        assert [name for name in names if name.startswith("__tvm_ffi_")]
-        assert not [name for name in names if "smwheel_fatbin" in name], "what joins the halves of a TU stays inside"
+        described = {name.replace("__tvm_ffi__metadata_", "__tvm_ffi_") for name in names if name.startswith("__tvm_ffi_")}
+        assert described == expected
+        assert not [name for name in names if "smwheel" in name], "what joins the halves of a TU stays inside"
