@@ -1,5 +1,6 @@
 """kernel_module: the targets of one module."""
 
+load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("//toolchains/cuda:defs.bzl", "cuda_library", "cuda_object", "cuda_shared_library")
 
 visibility(["//kernels"])
@@ -73,7 +74,7 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], vis
             fail("kernel_module %s: %s and %s get the same target name; rename one of the files" % (name, tu.src, names[prefix]))
         names[prefix] = tu.src
         if not str(tu.src).endswith(".cu"):
-            native.cc_library(name = prefix + ".host", srcs = [tu.src] + tu.hdrs, copts = tu.copts, deps = tu.deps, tags = ["manual"])
+            cc_library(name = prefix + ".host", srcs = [tu.src] + tu.hdrs, copts = tu.copts, deps = tu.deps, tags = ["manual"])
             cc_deps.append(prefix + ".host")
             continue
         common = dict(src = tu.src, hdrs = tu.hdrs, deps = tu.deps, copts = tu.copts, tags = ["manual"])

@@ -139,7 +139,9 @@ def upstreams_functions(here: Workspace, module: str) -> set[str]:
     """The functions that the sources of a module export."""
     [repository] = Path(here.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer/out/..")
     sources = [(repository / tu["src"]).read_text() for tu in modules(here)[module]["tus"]]
-    return {name for text in sources for name in re.findall(r"^TVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)", text, re.MULTILINE)}
+    return {
+        name for text in sources for name in re.findall(r"^TVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)", text, re.MULTILINE)
+    }
 
 
 def test_modules_export_exactly_upstreams_functions(here: Workspace, wheel: Path) -> None:
@@ -147,6 +149,8 @@ def test_modules_export_exactly_upstreams_functions(here: Workspace, wheel: Path
         expected = {f"__tvm_ffi_{name}" for name in upstreams_functions(here, module)}
         assert expected, module
         names = exported(wheel, module)
-        described = {name.replace("__tvm_ffi__metadata_", "__tvm_ffi_") for name in names if name.startswith("__tvm_ffi_")}
+        described = {
+            name.replace("__tvm_ffi__metadata_", "__tvm_ffi_") for name in names if name.startswith("__tvm_ffi_")
+        }
         assert described == expected
         assert not [name for name in names if "smwheel" in name], "what joins the halves of a TU stays inside"

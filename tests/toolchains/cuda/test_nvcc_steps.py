@@ -73,6 +73,19 @@ class MarkersTest(unittest.TestCase):
         self.assertEqual(self.normalise(text), text)
 
 
+class RepositoryNamesTest(unittest.TestCase):
+    def test_every_way_of_naming_gives_the_same_text(self) -> None:
+        for name in ("flashinfer", "_main~flashinfer~flashinfer", "smwheel~~ext~flashinfer", "+flashinfer+flashinfer"):
+            line = f'check("external/{name}/csrc/a.cu", "external/{name}/b.h");'
+            self.assertEqual(
+                nvcc_steps.name_repositories(line), 'check("external/flashinfer/csrc/a.cu", "external/flashinfer/b.h");'
+            )
+
+    def test_other_text_is_left_alone(self) -> None:
+        for line in ("int a = external/~b/c;", 'f("my_external/x~y/z");', "a ~b/c"):
+            self.assertEqual(nvcc_steps.name_repositories(line), line)
+
+
 class FatbinTest(unittest.TestCase):
     def image(self, size: int) -> bytes:
         return struct.pack("<HHIQ", 2, 0x101, 64, size) + bytes(48 + size)

@@ -41,7 +41,8 @@ class FetchTest(unittest.TestCase):
         self.dest = self.root / "dest"
         self.pin(hashlib.sha256(self.wheel.read_bytes()).hexdigest())
         previous = dict(os.environ)
-        stack.callback(lambda: (os.environ.clear(), os.environ.update(previous)))
+        stack.callback(os.environ.update, previous)
+        stack.callback(os.environ.clear)
         # No index but the directory: pip's own configuration is left out.
         os.environ.update(
             PIP_CONFIG_FILE=os.devnull, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.index), HOME=str(self.root / "home")

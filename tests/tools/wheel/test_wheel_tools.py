@@ -6,6 +6,7 @@ import unittest
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import sm_targets
 import wheel_check
@@ -45,7 +46,7 @@ class PackTest(unittest.TestCase):
         spec = dict.fromkeys(
             ("distribution", "version", "cuda_version", "minimum_driver", "cpu", "sm_family", "sm_targets"), ""
         )
-        modules = {
+        modules: dict[str, Any] = {
             "a": {"sm_targets": {"8.0": 5, "12.0f": 5}},
             "b": {"sm_targets": {"8.0": 5}},
             "host": {"sm_targets": {}},

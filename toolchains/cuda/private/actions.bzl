@@ -1,14 +1,16 @@
 """The actions of toolchains/cuda, each one step of nvcc_steps.py."""
 
+load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolchain")
+load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
+
 visibility(["//toolchains/cuda/..."])
 
-CUDA_TOOLCHAIN = "//toolchains/cuda:toolchain_type"
-CC_TOOLCHAIN = "@bazel_tools//tools/cpp:toolchain_type"
-TOOLCHAINS = [CUDA_TOOLCHAIN, CC_TOOLCHAIN]
+_CUDA_TOOLCHAIN = "//toolchains/cuda:toolchain_type"
+TOOLCHAINS = [_CUDA_TOOLCHAIN] + use_cc_toolchain()
 
 # Actions run the Python that is there (3.10 or newer), isolated from the person's site packages and environment.
-PYTHON = "/usr/bin/python3"
-PYTHON_FLAGS = ["-E", "-s", "-B"]
+_PYTHON = "/usr/bin/python3"
+_PYTHON_FLAGS = ["-E", "-s", "-B"]
 
 # Paths of outputs are stripped of the configuration's name, in inputs and command lines alike, so that cache keys do
 # not depend on how a target was reached.
@@ -30,8 +32,7 @@ TU_ATTRS = STEP_ATTRS | {
 
 def toolchains(ctx):
     """The CUDA and the C++ toolchain of a rule that has TOOLCHAINS."""
-    cc = ctx.toolchains[CC_TOOLCHAIN]
-    return ctx.toolchains[CUDA_TOOLCHAIN].cuda, cc.cc if hasattr(cc, "cc_provider_in_toolchain") else cc
+    return (ctx.toolchains[_CUDA_TOOLCHAIN].cuda, find_cc_toolchain(ctx))
 
 def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc = None, flags = None, unused = None):
     """Runs one step of nvcc_steps.py.
@@ -51,7 +52,7 @@ def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc
     """
     cuda, _ = toolchains(ctx)
     common = ctx.actions.args()
-    common.add_all(PYTHON_FLAGS)
+    common.add_all(_PYTHON_FLAGS)
     common.add(ctx.file._steps)
     common.add(step)
     common.add("--nvcc", cuda.nvcc)
@@ -62,7 +63,7 @@ def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc
     for option, output in outputs.items():
         common.add(option, output)
     ctx.actions.run(
-        executable = PYTHON,
+        executable = _PYTHON,
         arguments = [common] + arguments + ([flags] if flags else []),
         inputs = depset([ctx.file._steps], transitive = [inputs, cuda.tools] + ([cc.all_files] if cc else [])),
         outputs = outputs.values(),
@@ -70,11 +71,18 @@ def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc
         progress_message = message,
         unused_inputs_list = unused,
         execution_requirements = _EXECUTION_REQUIREMENTS,
-        toolchain = CUDA_TOOLCHAIN,
+        toolchain = _CUDA_TOOLCHAIN,
     )
 
 def tu_name(src):
-    """The name of a TU in messages and in names of internal linkage; the same for every configuration and directory."""
+    """The name of a TU in messages and in names of internal linkage.
+
+    Args:
+        src: File, the TU.
+
+    Returns:
+        string: a path that is the same for every configuration and directory.
+    """
     if not src.short_path.startswith("../"):
         return src.short_path
     repository, _, path = src.short_path.removeprefix("../").partition("/")
@@ -105,7 +113,7 @@ def preprocess_arguments(ctx, contexts):
     flags.add_all(depset(transitive = [c.quote_includes for c in contexts]), format_each = "-Xcompiler=-iquote,%s")
     flags.add_all(depset(transitive = [c.system_includes for c in contexts]), before_each = "-isystem")
     flags.add_all(ctx.attr.copts)
-    return source, listing, flags, depset([ctx.file.src], transitive = [headers])
+    return (source, listing, flags, depset([ctx.file.src], transitive = [headers]))
 
 def compilation_contexts(ctx, cuda):
     """The compilation contexts of a TU: its own dependencies' before the toolkit's."""

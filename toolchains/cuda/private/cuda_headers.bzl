@@ -1,5 +1,8 @@
 """cuda_headers: include directories as they lie in the source tree, for CUDA and C++ rules."""
 
+load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
+load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
+
 visibility(["//toolchains/cuda/..."])
 
 def _directory(ctx, path):

@@ -1,6 +1,6 @@
 """cuda_library: the device code of one TU for one SM target."""
 
-load(":actions.bzl", "TOOLCHAINS", "TU_ATTRS", "compilation_contexts", "preprocess_arguments", "run_step", "tu_name", "toolchains")
+load(":actions.bzl", "TOOLCHAINS", "TU_ATTRS", "compilation_contexts", "preprocess_arguments", "run_step", "toolchains", "tu_name")
 load(":providers.bzl", "CubinInfo")
 load(":settings.bzl", "device_transition")
 

@@ -1,6 +1,6 @@
 """cuda_object: the host code of one TU."""
 
-load(":actions.bzl", "TOOLCHAINS", "TU_ATTRS", "compilation_contexts", "preprocess_arguments", "run_step", "tu_name", "toolchains")
+load(":actions.bzl", "TOOLCHAINS", "TU_ATTRS", "compilation_contexts", "preprocess_arguments", "run_step", "toolchains", "tu_name")
 load(":providers.bzl", "CubinInfo", "CudaObjectInfo")
 load(":settings.bzl", "host_transition")
 

@@ -1,5 +1,6 @@
 """cuda_shared_library: host objects and fatbins, linked into a module."""
 
+load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":actions.bzl", "STEP_ATTRS", "TOOLCHAINS", "run_step", "toolchains")
 load(":providers.bzl", "CubinInfo", "CudaModuleInfo", "CudaObjectInfo")
 load(":settings.bzl", "host_transition")
@@ -78,10 +79,12 @@ def _cuda_shared_library_impl(ctx):
     arguments.add("-o", library)
     arguments.add_all(linked)
     arguments.add_all(ctx.files.link_late)
+
     # Nothing that is linked in from an archive is part of the module's interface.
     arguments.add("-Wl,--exclude-libs,ALL")
     arguments.add_all(["-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-s"])
     arguments.add(cuda.libs, format = "-L%s")
+
     # As upstream does, but a module that does not call the driver need not find it when it is loaded.
     arguments.add_all(["-Wl,--as-needed", "-l:libcudart.so." + cuda.version.split(".")[0]])
     arguments.add_all(ctx.attr.linkopts)

@@ -1,5 +1,6 @@
 """cuda_toolchain: a CUDA toolkit of one version, for one target CPU."""
 
+load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":providers.bzl", "CudaToolchainInfo")
 
 visibility(["//toolchains/cuda/..."])

@@ -5,18 +5,22 @@ load(":toolkits.bzl", "COMPONENTS", "CPUS", "TOOLKITS", "repository_name")
 
 visibility(["//toolchains/cuda"])
 
-def declare_toolkits():
-    """Settings, toolchains and component labels of every toolkit."""
-    for version, toolkit in TOOLKITS.items():
+def declare_toolkits(name = "cuda"):
+    """Settings, toolchains and component labels of every toolkit.
+
+    Args:
+        name: prefix of the toolchains' names.
+    """
+    for version in TOOLKITS:
         native.config_setting(
             name = "is_" + version,
             flag_values = {":version": version},
         )
         tools = "@%s//:" % repository_name(version, "tools")
         for cpu in CPUS:
-            name = "cuda_%s_%s" % (version, cpu)
+            toolchain = "%s_%s_%s" % (name, version, cpu)
             cuda_toolchain(
-                name = name,
+                name = toolchain,
                 cpu = cpu,
                 headers = tools + "headers",
                 libs = "@%s//:files/lib" % repository_name(version, "runtime_" + cpu),
@@ -26,11 +30,11 @@ def declare_toolkits():
                 version = version,
             )
             native.toolchain(
-                name = name + "_toolchain",
+                name = toolchain + "_toolchain",
                 exec_compatible_with = ["@platforms//cpu:x86_64", "@platforms//os:linux"],
                 target_compatible_with = ["@platforms//cpu:" + cpu, "@platforms//os:linux"],
                 target_settings = [":is_" + version],
-                toolchain = ":" + name,
+                toolchain = ":" + toolchain,
                 toolchain_type = ":toolchain_type",
             )
     for component in COMPONENTS:

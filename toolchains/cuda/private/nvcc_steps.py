@@ -222,10 +222,19 @@ def normalise_markers(lines: Iterable[str]) -> Iterator[str]:
             yield line
 
 
-def normalise_file(path: str) -> None:
-    """Applies normalise_markers to a file in place."""
+def name_repositories(line: str) -> str:
+    """Gives external repositories in paths the names that they were declared with.
+
+    `__FILE__` ends up in messages of the product. Bazel's own names for a repository differ between MODULE.bazel
+    (`external/_main~flashinfer~flashinfer/`, with `+` from Bazel 8 on) and WORKSPACE (`external/flashinfer/`).
+    """
+    return re.sub(r'"external/[^/"\s]*[~+]([^/~+"\s]+)/', r'"external/\1/', line) if '"external/' in line else line
+
+
+def normalise_file(path: str, markers: bool) -> None:
+    """Applies name_repositories and, if `markers`, normalise_markers to a file in place."""
     with open(path, encoding="utf-8", errors="surrogateescape") as text:
-        lines = list(normalise_markers(text))
+        lines = [name_repositories(line) for line in (normalise_markers(text) if markers else text)]
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as text:
         text.writelines(lines)
 
@@ -307,8 +316,7 @@ def device_preprocess(step: Step, args: argparse.Namespace) -> None:
         word for word in dry.find("fatbinary") if not word.startswith(("--image", "--embedded-fatbin", "--create"))
     ]
     preprocess(step, cpp, args.src, args.ii, args.headers, args.unused)
-    if step.normalises():
-        normalise_file(args.ii)
+    normalise_file(args.ii, step.normalises())
     write_plan(args.plan, {"cicc": cicc, "ptxas": ptxas, "fatbinary": fatbinary})
 
 
@@ -380,8 +388,7 @@ def host_front(step: Step, args: argparse.Namespace) -> None:
     )
     preprocess(step, cpp, args.src, text, args.headers, args.unused)
     step.run("cudafe++", fill(cudafe, {ii: text}))
-    if step.normalises():
-        normalise_file(args.cpp)
+    normalise_file(args.cpp, step.normalises())
     compile_ = dry.find("cxx", "-c")
     source = next(word for word in compile_ if word.endswith(".cudafe1.cpp"))
     compile_ = replace_after([_CPP if word == source else word for word in compile_], "-o", _OBJECT)
