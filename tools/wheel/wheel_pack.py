@@ -87,7 +87,7 @@ def wheel_file(spec: Json) -> str:
     """WHEEL. A compressed tag set is written out, one tag a line (PEP 425)."""
     python, abi, platform = spec["tag"].split("-")
     tags = [f"Tag: {p}-{a}-{f}" for p in python.split(".") for a in abi.split(".") for f in platform.split(".")]
-    return "\n".join(["Wheel-Version: 1.0", "Generator: smwheel", "Root-Is-Purelib: false", *tags]) + "\n"
+    return "\n".join(["Wheel-Version: 1.0", f"Generator: {spec['generator']}", "Root-Is-Purelib: false", *tags]) + "\n"
 
 
 def record(entries: list[tuple[str, str, int]], own: str) -> str:

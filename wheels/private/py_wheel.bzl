@@ -1,7 +1,8 @@
 """py_wheel: modules packed into a Python wheel for one (CUDA version, CPU, SM targets), and checked."""
 
+load("//:version.bzl", "VERSION")
 load("//toolchains/cuda:defs.bzl", "CudaModuleInfo")
-load("//toolchains/cuda:settings.bzl", "PLATFORMS", "SM_TARGETS", "VERSION")
+load("//toolchains/cuda:settings.bzl", "PLATFORMS", "SM_TARGETS", CUDA_VERSION = "VERSION")
 
 visibility(["//wheels"])
 
@@ -13,10 +14,10 @@ _wheel_transition = transition(
     implementation = lambda _settings, attr: {
         PLATFORMS: [str(Label("//toolchains/cc:%s_linux" % attr.cpu))],
         SM_TARGETS: attr.sm_targets,
-        VERSION: attr.cuda_version,
+        CUDA_VERSION: attr.cuda_version,
     },
     inputs = [],
-    outputs = [PLATFORMS, SM_TARGETS, VERSION],
+    outputs = [PLATFORMS, SM_TARGETS, CUDA_VERSION],
 )
 
 def _member(ctx, module):
@@ -82,6 +83,7 @@ def _py_wheel_impl(ctx):
         cuda_version = ctx.attr.cuda_version,
         distribution = ctx.attr.distribution,
         files = {f.basename: f.path for f in ctx.files.package_files},
+        generator = "smwheel " + VERSION,
         license = ctx.attr.license,
         license_files = {f.basename: f.path for f in ctx.files.license_files},
         minimum_driver = ctx.attr.minimum_driver,

@@ -63,7 +63,10 @@ class PackTest(unittest.TestCase):
         self.assertEqual(wheel_pack.describe_module(facts, images)["sm_targets"], {"8.0": 7, "9.0a": 1})
 
     def test_compressed_tag_sets_are_written_out(self) -> None:
-        self.assertIn("Tag: cp39-abi3-a\nTag: cp39-abi3-b\n", wheel_pack.wheel_file({"tag": "cp39-abi3-a.b"}))
+        self.assertIn(
+            "Tag: cp39-abi3-a\nTag: cp39-abi3-b\n",
+            wheel_pack.wheel_file({"tag": "cp39-abi3-a.b", "generator": "smwheel 1"}),
+        )
 
     def test_record(self) -> None:
         self.assertEqual(
