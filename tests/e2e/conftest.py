@@ -33,11 +33,13 @@ def elsewhere() -> Iterator[Workspace]:
 
     What it builds was compiled by itself: nothing of this workspace's output or caches is used.
     """
-    copy_workspace(CACHE / "elsewhere" / "copy-of-smwheel")
+    path = CACHE / "elsewhere" / "copy-of-smwheel"
+    copy_workspace(path)
     workspace = Workspace(
-        CACHE / "elsewhere" / "copy-of-smwheel",
+        path,
         (f"--disk_cache={CACHE / 'elsewhere' / 'disk'}",),
         {"PATH": "/usr/local/games:/usr/games:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C", "USER": "somebody"},
+        path / "bazelw",
     )
     yield workspace
     workspace.bazel("shutdown")

@@ -32,10 +32,11 @@ class Workspace:
     path: Path
     flags: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    bazelw: Path = ROOT / "bazelw"
 
     def bazel(self, command: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs a Bazel command; with `check`, a failure is an AssertionError with what Bazel said."""
-        words = [str(self.path / "bazelw"), command]
+        words = [str(self.bazelw), command]
         if command not in ("info", "shutdown", "clean"):
             words += [*self.flags, "--color=no", "--curses=no", "--noshow_progress"]
         result = subprocess.run(
@@ -101,7 +102,8 @@ def copy_workspace(to: Path) -> None:
         if not target.is_file() or target.read_bytes() != source.read_bytes():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
-    for path in [p for p in to.rglob("*") if p.is_file() and not p.is_symlink()]:
-        name = str(path.relative_to(to))
-        if name not in wanted and not name.startswith("bazel-"):
-            path.unlink()
+    for directory, _, files in os.walk(to):
+        for file in files:
+            path = Path(directory, file)
+            if str(path.relative_to(to)) not in wanted:
+                path.unlink()
