@@ -15,28 +15,31 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import deflate
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 
-def raw(module: object, level: int) -> Callable[[bytes], bytes]:
+def raw(module: Any, level: int) -> Callable[[bytes], bytes]:
     """A function that compresses to a raw deflate stream with a module that has zlib's interface."""
 
     def compress(data: bytes) -> bytes:
-        compressor = module.compressobj(level, zlib.DEFLATED, -15)  # type: ignore[attr-defined]
+        compressor = module.compressobj(level, zlib.DEFLATED, -15)
         return bytes(compressor.compress(data) + compressor.flush())
 
     return compress
 
 
+def libdeflate(level: int) -> Callable[[bytes], bytes]:
+    """The same with libdeflate, which compresses a buffer as a whole."""
+    return lambda data: bytes(deflate.deflate_compress(data, level))
+
+
 CANDIDATES: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("zlib 6 (the interpreter's)", raw(zlib, 6)),
-    *(
-        (f"libdeflate {level}", lambda data, level=level: deflate.deflate_compress(data, level))
-        for level in (1, 6, 9, 12)
-    ),  # type: ignore[misc]
+    *((f"libdeflate {level}", libdeflate(level)) for level in (1, 6, 9, 12)),
     *((f"zlib-ng {level}", raw(zlib_ng, level)) for level in (6, 9)),
     *((f"isal {level}", raw(isal_zlib, level)) for level in (1, 3)),
 ]
