@@ -14,9 +14,9 @@ _MIB = 1024 * 1024
 #   base    targets of other majors that it carries too, where the cell has them
 #   budget  bytes that a wheel of the family must stay below
 FAMILIES = {
-    "sm9x": struct(majors = [7, 8, 9], base = [], budget = 16 * _MIB),
-    "sm10x": struct(majors = [10, 11], base = ["8.0"], budget = 16 * _MIB),
-    "sm12x": struct(majors = [12], base = ["8.0"], budget = 16 * _MIB),
+    "sm9x": struct(majors = [7, 8, 9], base = [], budget = 4 * _MIB),
+    "sm10x": struct(majors = [10, 11], base = ["8.0"], budget = 4 * _MIB),
+    "sm12x": struct(majors = [12], base = ["8.0"], budget = 3 * _MIB),
 }
 
 _CU130 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]

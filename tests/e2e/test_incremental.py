@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ def checkout(elsewhere: Workspace) -> Iterator[Workspace]:
     elsewhere.bazel("build", "//wheels:all")
     [pinned] = Path(elsewhere.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer_sources/files")
     shutil.rmtree(CHECKOUT, ignore_errors=True)
+    # Its own copies of CUTLASS and the like are not needed: those are pinned in any case.
+    third_party = {str(pinned / "flashinfer" / "data" / name) for name in ("cccl", "cutlass", "spdlog")}
     shutil.copytree(
-        pinned / "flashinfer", CHECKOUT / "flashinfer", ignore=shutil.ignore_patterns("cutlass", "cccl", "spdlog")
+        pinned / "flashinfer",
+        CHECKOUT / "flashinfer",
+        ignore=lambda directory, names: [name for name in names if f"{directory}/{name}" in third_party],
     )
-    workspace = Workspace(
-        elsewhere.path, (*elsewhere.flags, f"--repo_env=FLASHINFER_CHECKOUT={CHECKOUT}"), elsewhere.environment
-    )
+    workspace = replace(elsewhere, flags=(*elsewhere.flags, f"--repo_env=FLASHINFER_CHECKOUT={CHECKOUT}"))
     compiled = [a for a in workspace.build("//wheels:all") if a.mnemonic.startswith("Cuda")]
     assert compiled == [], "the same sources by another way are the same sources"
     yield workspace
@@ -41,6 +44,7 @@ def edit(workspace: Workspace, file: str, text: str) -> list[Action]:
         return workspace.build("//wheels:all")
     finally:
         path.write_text(before)
+        workspace.bazel("build", "//wheels:all")
 
 
 def labels(actions: list[Action], mnemonic: str) -> set[str]:
