@@ -64,6 +64,11 @@ class MarkersTest(unittest.TestCase):
             '# 1 "a.cu"\n# 1 "/x.h" 1 3\nint x;\n# 1 "a.cu" 2\nint a;\n',
         )
 
+    def test_raw_strings_are_left_alone(self) -> None:
+        # Source text for NVRTC, for example: its blank lines and its own directives are data.
+        text = '# 1 "a.cu"\nauto s = R"x(a\n\n# 7 "b"\n)" )x", t = R"(\n\n)";\n\nint b;\n'
+        self.assertEqual(self.normalise(text), text.replace(";\n\nint", ";\nint"))
+
     def test_markers_without_a_file_are_dropped(self) -> None:
         # As cudafe++ writes them.
         self.assertEqual(self.normalise('# 1 "a.cu"\n# 33\nint a;\n# 34\nint b;\n'), '# 1 "a.cu"\nint a;\nint b;\n')

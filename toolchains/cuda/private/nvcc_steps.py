@@ -157,7 +157,7 @@ class Step:
             name = "the host compiler" if tool == "cxx" else tool
             raise StepError(
                 f"compile error in {self.where()}: {name} failed in step {self.name}; its messages are above.\n"
-                f"  To see the whole command: bazel build --sandbox_debug --verbose_failures"
+                f"  To see the whole command: ./bazelw build --sandbox_debug --verbose_failures"
             )
 
     def dry_run(self) -> DryRun:
@@ -200,17 +200,38 @@ class Step:
 # ---- Preprocessing ---------------------------------------------------------------------------------------------
 
 
+_RAW_STRING = re.compile(r'R"([^()\\\s"]{0,16})\(')
+
+
+def open_raw_string(line: str, end: str | None) -> str | None:
+    """What ends the raw string literal that is open after `line`, or None; `end` is the same for before it."""
+    while True:
+        if end:
+            _, found, line = line.partition(end)
+            if not found:
+                return end
+            end = None
+        else:
+            opening = _RAW_STRING.search(line)
+            if not opening:
+                return None
+            line, end = line[opening.end() :], f'){opening[1]}"'
+
+
 def normalise_markers(lines: Iterable[str]) -> Iterator[str]:
     """Sets the line number of every `# N "file" flags` marker to 1, and drops blank lines and markers that say no more.
 
     What the compilers then see does not change when a comment is added. The flags stay: flag 3 marks system headers
-    (GCC manual, "Preprocessor Output").
+    (GCC manual, "Preprocessor Output"). Raw string literals are left as they are.
     """
     marker = re.compile(r'# \d+(?: ("[^"]*")(.*))?$')
-    current = None
+    current = end = None
     for line in lines:
+        inside, end = end, open_raw_string(line, end)
         match = marker.match(line)
-        if match:
+        if inside:
+            yield line
+        elif match:
             if match[1] is None:
                 continue
             key = (match[1], match[2].replace("1", "").replace("2", "").strip())
