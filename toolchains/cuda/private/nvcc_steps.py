@@ -225,7 +225,8 @@ def normalise_markers(lines: Iterable[str]) -> Iterator[str]:
     (GCC manual, "Preprocessor Output"). Raw string literals are left as they are.
     """
     marker = re.compile(r'# \d+(?: ("[^"]*")(.*))?$')
-    current = end = None
+    current = None
+    end: str | None = None  # of the raw string literal that the line is in
     for line in lines:
         inside, end = end, open_raw_string(line, end)
         match = marker.match(line)
