@@ -2,8 +2,33 @@
 
 load("//tools/fetch:defs.bzl", "debian_files", "pypi_files")
 
+def _json_constant_impl(rctx):
+    rctx.file("BUILD.bazel", "")
+    content = json.encode(json.decode(rctx.read(rctx.attr.src)))
+    rctx.file(rctx.attr.file, '"""Made from %s."""\n\n%s = json.decode(%r)\n' % (rctx.attr.src, rctx.attr.constant, content))
+
+_json_constant = repository_rule(
+    implementation = _json_constant_impl,
+    doc = "A JSON file as a constant that a BUILD file can load.",
+    attrs = {
+        "constant": attr.string(mandatory = True),
+        "file": attr.string(mandatory = True),
+        "src": attr.label(mandatory = True),
+    },
+)
+
 def test_repositories():
-    """Declares `qemu` and `tvm_ffi_aarch64`, with which aarch64 modules are loaded on x86_64."""
+    """Declares what only tests need.
+
+    - `qemu`, `tvm_ffi_aarch64`: aarch64 modules are loaded with these on x86_64
+    - `sm_target_cases`: the cases of tests/sm_targets as a constant
+    """
+    _json_constant(
+        name = "sm_target_cases",
+        constant = "CASES",
+        file = "cases.bzl",
+        src = Label("//tests/sm_targets:cases.json"),
+    )
     debian_files(
         name = "qemu",
         files = ["usr/bin/qemu-aarch64-static"],

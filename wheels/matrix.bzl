@@ -1,5 +1,7 @@
 """The release matrix: what ships. Targets, names, checks and jobs are derived from these tables."""
 
+load("//toolchains/cuda:sm_targets.bzl", "parse_sm_target", "sm_target_key")
+
 # The release of the kernels, and the distribution's name.
 RELEASE = "0.7.4"
 DISTRIBUTION = "flashinfer-jit-cache"
@@ -34,17 +36,14 @@ CELLS = {
     ),
 }
 
-def _key(sm_target):
-    return (int(sm_target.rstrip("af").replace(".", "")), sm_target)
-
 def sm_targets_of_label(label):
     """All SM targets of a CUDA label, over its CPUs, in ascending order."""
-    return sorted({sm: None for targets in CELLS[label].sm_targets.values() for sm in targets}, key = _key)
+    return sorted({sm: None for targets in CELLS[label].sm_targets.values() for sm in targets}, key = sm_target_key)
 
 def _family_targets(family, sm_targets):
     return sorted(
-        [sm for sm in sm_targets if sm in family.base or int(sm.split(".")[0]) in family.majors],
-        key = _key,
+        [sm for sm in sm_targets if sm in family.base or parse_sm_target(sm).major in family.majors],
+        key = sm_target_key,
     )
 
 def _wheel(label, cell, cpu, name, family):

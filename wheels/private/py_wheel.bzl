@@ -3,12 +3,9 @@
 load("//:version.bzl", "VERSION")
 load("//toolchains/cuda:defs.bzl", "CudaModuleInfo")
 load("//toolchains/cuda:settings.bzl", "PLATFORMS", "SM_TARGETS", CUDA_VERSION = "VERSION")
+load("//tools:defs.bzl", "run_python")
 
 visibility(["//wheels"])
-
-_PYTHON = "/usr/bin/python3"
-_PYTHON_FLAGS = ["-E", "-s", "-B"]
-_PATH_MAPPING = {"supports-path-mapping": "1"}
 
 _wheel_transition = transition(
     implementation = lambda _settings, attr: {
@@ -26,20 +23,18 @@ def _member(ctx, module):
     member = ctx.actions.declare_file(stem + ".member")
     facts = ctx.actions.declare_file(stem + ".member.json")
     arguments = ctx.actions.args()
-    arguments.add_all(_PYTHON_FLAGS)
-    arguments.add(ctx.file._wheel_member)
     arguments.add("--deflate", ctx.file._deflate)
     arguments.add("--file", module.library)
     arguments.add("--member", member)
     arguments.add("--facts", facts)
-    ctx.actions.run(
-        executable = _PYTHON,
+    run_python(
+        ctx,
+        program = ctx.file._wheel_member,
         arguments = [arguments],
-        inputs = [ctx.file._wheel_member, ctx.file._deflate, module.library],
+        inputs = depset([ctx.file._deflate, module.library]),
         outputs = [member, facts],
         mnemonic = "WheelMember",
         progress_message = "Compressing %s of %s" % (module.name, ctx.label.name),
-        execution_requirements = _PATH_MAPPING,
     )
     return member, facts
 
@@ -47,20 +42,18 @@ def _check(ctx, wheel):
     """The validation of a wheel: building it fails if this does."""
     stamp = ctx.actions.declare_file(ctx.label.name + ".checked")
     arguments = ctx.actions.args()
-    arguments.add_all(_PYTHON_FLAGS)
-    arguments.add(ctx.file._wheel_check)
     arguments.add("--wheel", wheel)
     arguments.add("--limit", ctx.attr.asset_limit)
     arguments.add("--budget", ctx.attr.budget)
     arguments.add("--stamp", stamp)
-    ctx.actions.run(
-        executable = _PYTHON,
+    run_python(
+        ctx,
+        program = ctx.file._wheel_check,
         arguments = [arguments],
-        inputs = [ctx.file._wheel_check, wheel],
+        inputs = depset([wheel]),
         outputs = [stamp],
         mnemonic = "WheelCheck",
         progress_message = "Checking " + wheel.basename,
-        execution_requirements = _PATH_MAPPING,
     )
     return stamp
 
@@ -110,20 +103,18 @@ def _py_wheel_impl(ctx):
             listing.add("-")
         inputs += files
     arguments = ctx.actions.args()
-    arguments.add_all(_PYTHON_FLAGS)
-    arguments.add(ctx.file._wheel_pack)
     arguments.add("--deflate", ctx.file._deflate)
     arguments.add("--spec", spec)
     arguments.add("--wheel", wheel)
     arguments.add("--manifest", manifest)
-    ctx.actions.run(
-        executable = _PYTHON,
+    run_python(
+        ctx,
+        program = ctx.file._wheel_pack,
         arguments = [arguments, listing],
         inputs = depset(inputs + ctx.files._pack + ctx.files.package_files + ctx.files.license_files),
         outputs = [wheel, manifest],
         mnemonic = "WheelPack",
         progress_message = "Packing " + wheel.basename,
-        execution_requirements = _PATH_MAPPING,
     )
     return [
         DefaultInfo(files = depset([wheel])),

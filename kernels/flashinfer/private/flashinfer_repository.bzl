@@ -1,5 +1,6 @@
 """flashinfer_repository: FlashInfer's first-party sources, and its modules as upstream's generators describe them."""
 
+load("//tools:defs.bzl", "execute_python")
 load("//tools/fetch:defs.bzl", "fetch_pypi")
 
 visibility(["//kernels/flashinfer"])
@@ -43,34 +44,18 @@ def _flashinfer_repository_impl(rctx):
         python_version = "3.11",
     )
     rctx.report_progress("asking FlashInfer's generators for its modules")
-    importer = rctx.path(Label("//kernels/flashinfer:importer.py"))
     rctx.watch(Label("//kernels/flashinfer:include_scan.py"))
-    rctx.watch(rctx.attr.profile)
-    result = rctx.execute([
-        rctx.which("python3"),
-        "-E",
-        "-s",
-        "-B",
-        importer,
-        "--python-root",
-        python_root,
-        "--first-party",
-        first_party,
-        "--third-party",
-        third_party,
-        "--site",
-        "site",
-        "--profile",
-        rctx.path(rctx.attr.profile),
-        "--cuda",
-        rctx.attr.cuda_version,
-        "--archs",
-        " ".join(rctx.attr.sm_targets),
-        "--out",
-        "out",
-    ])
-    if result.return_code:
-        fail("%s: FlashInfer's modules could not be imported.\n%s" % (rctx.name, result.stderr))
+    arguments = {
+        "--archs": " ".join(rctx.attr.sm_targets),
+        "--cuda": rctx.attr.cuda_version,
+        "--first-party": first_party,
+        "--out": "out",
+        "--profile": rctx.path(rctx.attr.profile),
+        "--python-root": python_root,
+        "--site": "site",
+        "--third-party": third_party,
+    }
+    execute_python(rctx, Label("//kernels/flashinfer:importer.py"), [word for pair in arguments.items() for word in pair])
     rctx.delete("site")
     for name in ["csrc", "include"]:
         rctx.symlink(first_party.get_child(name), name)

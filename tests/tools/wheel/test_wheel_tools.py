@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import sm_targets
 import wheel_check
 import wheel_pack
 from zip_writer import Member, write_zip
@@ -97,24 +96,6 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(len(rows), 10)
         self.assertEqual(rows, sorted(rows, key=lambda row: -int(row[0])))
         self.assertIn("+20.0 %", message)
-
-
-class SmTargetsTest(unittest.TestCase):
-    CASES = [
-        ("8.0", "8.0", True), ("8.0", "8.9", True), ("8.9", "8.6", False), ("8.0", "9.0", False),
-        ("9.0a", "9.0", True), ("10.0a", "10.3", False), ("10.0f", "10.7", True), ("12.0f", "12.1", True),
-        ("12.0", "12.1", True), ("12.1a", "12.0", False), ("12.1f", "12.0", False), ("8.0", "12.0", False),
-    ]  # fmt: skip
-
-    def test_runs_on(self) -> None:
-        for image, device, expected in self.CASES:
-            with self.subTest(image=image, device=device):
-                self.assertIs(sm_targets.runs_on(image, device), expected)
-
-    def test_other_texts_are_refused(self) -> None:
-        for text in ("", "8", "80", "sm_80", "8.0b", "8.0 ", "8.0af"):
-            with self.subTest(text=text), self.assertRaisesRegex(ValueError, "expected an SM target"):
-                sm_targets.parse(text)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,17 @@
 """gcc_repository: GCC and its libraries from pinned Debian packages, for both CPUs."""
 
 load("//toolchains/cc/private:cpus.bzl", "BINUTILS", "CPUS", "DRIVERS", "GCC")
+load("//tools:defs.bzl", "execute_python")
 
 visibility(["//toolchains/cc/..."])
 
-def _run(rctx, program, arguments):
-    python = rctx.which("python3")
-    if not python:
-        fail("%s: no python3 on PATH, which unpacks the compiler. Install Python 3.10 or newer." % rctx.name)
-    result = rctx.execute([python, "-E", "-s", "-B", program] + arguments, timeout = 3600)
-    if result.return_code:
-        fail("%s: %s" % (rctx.name, (result.stderr or result.stdout).strip()))
-
 def _gcc_repository_impl(rctx):
-    lock = rctx.path(rctx.attr.lock)
-    debian = rctx.path(rctx.attr._debian)
-    arrange = rctx.path(rctx.attr._arrange)
-    for file in [lock, debian, arrange]:
-        rctx.watch(file)
-
     groups = sorted(CPUS) + ["shared"]
     rctx.report_progress("apt: GCC %s of Debian, 200 MB" % GCC)
-    arguments = ["fetch", "--lock", lock]
+    arguments = ["fetch", "--lock", rctx.path(rctx.attr.lock)]
     for group in groups:
         arguments += ["--group", group, "--dest", group]
-    _run(rctx, debian, arguments)
+    execute_python(rctx, rctx.attr._debian, arguments)
 
     rctx.report_progress("arranging GCC's trees")
     arguments = [".", "--gcc-version", GCC]
@@ -32,7 +19,7 @@ def _gcc_repository_impl(rctx):
         arguments += ["--tree", "%s=%s" % (cpu, CPUS[cpu].gcc)]
     for tool in DRIVERS + BINUTILS:
         arguments += ["--tool", tool]
-    _run(rctx, arrange, arguments)
+    execute_python(rctx, rctx.attr._arrange, arguments)
 
     for cpu, tree in CPUS.items():
         substitutions = {

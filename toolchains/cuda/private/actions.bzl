@@ -2,19 +2,12 @@
 
 load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolchain")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
+load("//tools:defs.bzl", "run_python")
 
 visibility(["//toolchains/cuda/..."])
 
 _CUDA_TOOLCHAIN = "//toolchains/cuda:toolchain_type"
 TOOLCHAINS = [_CUDA_TOOLCHAIN] + use_cc_toolchain()
-
-# Actions run the Python that is there (3.10 or newer), isolated from the person's site packages and environment.
-_PYTHON = "/usr/bin/python3"
-_PYTHON_FLAGS = ["-E", "-s", "-B"]
-
-# Paths of outputs are stripped of the configuration's name, in inputs and command lines alike, so that cache keys do
-# not depend on how a target was reached.
-_EXECUTION_REQUIREMENTS = {"supports-path-mapping": "1"}
 
 STEP_ATTRS = {
     "_steps": attr.label(
@@ -52,8 +45,6 @@ def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc
     """
     cuda, _ = toolchains(ctx)
     common = ctx.actions.args()
-    common.add_all(_PYTHON_FLAGS)
-    common.add(ctx.file._steps)
     common.add(step)
     common.add("--nvcc", cuda.nvcc)
     common.add("--version", cuda.version)
@@ -62,15 +53,15 @@ def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc
         common.add("--cxx", cc.compiler_executable)
     for option, output in outputs.items():
         common.add(option, output)
-    ctx.actions.run(
-        executable = _PYTHON,
+    run_python(
+        ctx,
+        program = ctx.file._steps,
         arguments = [common] + arguments + ([flags] if flags else []),
-        inputs = depset([ctx.file._steps], transitive = [inputs, cuda.tools] + ([cc.all_files] if cc else [])),
+        inputs = depset(transitive = [inputs, cuda.tools] + ([cc.all_files] if cc else [])),
         outputs = outputs.values(),
         mnemonic = mnemonic,
         progress_message = message,
         unused_inputs_list = unused,
-        execution_requirements = _EXECUTION_REQUIREMENTS,
         toolchain = _CUDA_TOOLCHAIN,
     )
 

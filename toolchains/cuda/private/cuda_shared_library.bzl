@@ -4,12 +4,9 @@ load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":actions.bzl", "STEP_ATTRS", "TOOLCHAINS", "run_step", "toolchains")
 load(":providers.bzl", "CubinInfo", "CudaModuleInfo", "CudaObjectInfo")
 load(":settings.bzl", "host_transition")
+load(":sm_targets.bzl", "sm_target_key")
 
 visibility(["//toolchains/cuda/..."])
-
-def _in_order(sm_targets):
-    """SM targets by number, then suffix."""
-    return sorted(sm_targets, key = lambda sm: (int(sm.rstrip("af").replace(".", "")), sm))
 
 def _fatbin(ctx, cuda, cc, name, tus):
     """One object with the fatbins of all TUs that have device code, and the file of their images' sizes."""
@@ -51,7 +48,7 @@ def _cuda_shared_library_impl(ctx):
             fail("%s: TU %s is given twice for SM target %s" % (ctx.label, cubin.tu, cubin.sm_target))
         cubins[cubin.tu][cubin.sm_target] = cubin
     objects = [target[CudaObjectInfo] for target in ctx.attr.objects]
-    sm_targets = _in_order({sm: None for by_sm in cubins.values() for sm in by_sm})
+    sm_targets = sorted({sm: None for by_sm in cubins.values() for sm in by_sm}, key = sm_target_key)
     with_device_code = [o for o in objects if o.canonical]
     if with_device_code and not sm_targets:
         fail(("%s: none of the SM targets that this build asks for is one that the module has.\n" +

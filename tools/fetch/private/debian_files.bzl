@@ -1,17 +1,16 @@
 """debian_files: files of pinned Debian packages as an external repository."""
 
+load("//tools:defs.bzl", "execute_python")
+
 visibility("//tools/fetch/...")
 
 def _debian_files_impl(rctx):
-    python = rctx.which("python3")
-    if not python:
-        fail("%s: no python3 on PATH, which unpacks Debian's packages. Install Python 3.10 or newer." % rctx.name)
     rctx.report_progress("apt: group %s" % rctx.attr.group)
-    program = rctx.path(Label("//tools/fetch:debian.py"))
-    lock = rctx.path(rctx.attr.lock)
-    result = rctx.execute([python, "-E", "-s", "-B", program, "fetch", "--lock", lock, "--group", rctx.attr.group, "--dest", "files"], timeout = 3600)
-    if result.return_code:
-        fail("%s: %s" % (rctx.name, result.stderr.strip()))
+    execute_python(
+        rctx,
+        Label("//tools/fetch:debian.py"),
+        ["fetch", "--lock", rctx.path(rctx.attr.lock), "--group", rctx.attr.group, "--dest", "files"],
+    )
     rctx.file("BUILD.bazel", "exports_files(%r, visibility = [\"//visibility:public\"])\n" % ["files/" + f for f in rctx.attr.files])
 
 debian_files = repository_rule(

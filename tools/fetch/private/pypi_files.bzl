@@ -1,5 +1,7 @@
 """pypi_files: files of pinned wheels as an external repository."""
 
+load("//tools:defs.bzl", "execute_python")
+
 visibility("//tools/fetch/...")
 
 # pip's platform tags of NVIDIA's and other projects' wheels, by CPU: every manylinux that a glibc 2.28 machine can use
@@ -24,11 +26,8 @@ def fetch_pypi(rctx, lock, packages, dest, cpu = "", python_version = "", strip_
         strip_prefix: prefix in the wheel that is taken off, with its slash; what is not below it is left out.
         keep: prefixes (after strip_prefix) of what to unpack; empty for all.
     """
-    python = rctx.which("python3")
-    if not python:
-        fail("%s: no python3 on PATH, which fetches %s. Install Python 3.10 or newer with pip." % (rctx.name, ", ".join(packages)))
     rctx.report_progress("pip: %s" % ", ".join(packages))
-    arguments = ["--lock", rctx.path(lock), "--dest", dest, "--strip", strip_prefix]
+    arguments = ["fetch", "--lock", rctx.path(lock), "--dest", dest, "--strip", strip_prefix]
     for package in packages:
         arguments += ["--package", package]
     for platform in _PLATFORMS[cpu] if cpu else []:
@@ -37,9 +36,7 @@ def fetch_pypi(rctx, lock, packages, dest, cpu = "", python_version = "", strip_
         arguments += ["--python-version", python_version]
     for prefix in keep:
         arguments += ["--keep", prefix]
-    result = rctx.execute([python, "-E", "-s", "-B", rctx.path(Label("//tools/fetch:pypi.py")), "fetch"] + arguments, timeout = 3600)
-    if result.return_code:
-        fail("%s: %s" % (rctx.name, result.stderr.strip()))
+    execute_python(rctx, Label("//tools/fetch:pypi.py"), arguments)
 
 def _pypi_files_impl(rctx):
     fetch_pypi(
