@@ -1,6 +1,6 @@
 """The release matrix: what ships. Targets, names, checks and jobs are derived from these tables."""
 
-load("//toolchains/cuda:sm_targets.bzl", "parse_sm_target", "sm_target_key")
+load("//toolchains/cuda:sm_targets.bzl", "parse_sm_target", "runs_on", "sm_target_key")
 
 # The release of the kernels, and the distribution's name.
 RELEASE = "0.7.4"
@@ -14,11 +14,27 @@ _MIB = 1024 * 1024
 # SM targets that ship together.
 #   majors  major compute capabilities of the family's own targets
 #   base    targets of other majors that it carries too, where the cell has them
+#   devices the GPUs that the family is for, by compute capability; a wheel promises those that its SM targets reach
 #   budget  bytes that a wheel of the family must stay below
 FAMILIES = {
-    "sm9x": struct(majors = [7, 8, 9], base = [], budget = 4 * _MIB),
-    "sm10x": struct(majors = [10, 11], base = ["8.0"], budget = 4 * _MIB),
-    "sm12x": struct(majors = [12], base = ["8.0"], budget = 3 * _MIB),
+    "sm9x": struct(
+        majors = [7, 8, 9],
+        base = [],
+        devices = ["7.5", "8.0", "8.6", "8.9", "9.0"],
+        budget = 4 * _MIB,
+    ),
+    "sm10x": struct(
+        majors = [10, 11],
+        base = ["8.0"],
+        devices = ["10.0", "10.3", "10.7", "11.0"],
+        budget = 4 * _MIB,
+    ),
+    "sm12x": struct(
+        majors = [12],
+        base = ["8.0"],
+        devices = ["12.0", "12.1"],
+        budget = 3 * _MIB,
+    ),
 }
 
 _CU130 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]
@@ -47,16 +63,18 @@ def _family_targets(family, sm_targets):
     )
 
 def _wheel(label, cell, cpu, name, family):
+    sm_targets = _family_targets(family, cell.sm_targets[cpu])
     return struct(
         name = "%s_%s_%s" % (label, cpu, name),
         budget = family.budget,
         cpu = cpu,
         cuda_label = label,
         cuda_version = cell.cuda_version,
+        devices = [d for d in family.devices if [sm for sm in sm_targets if runs_on(sm, d)]],
         distribution = DISTRIBUTION,
         family = name,
         minimum_driver = cell.minimum_driver,
-        sm_targets = _family_targets(family, cell.sm_targets[cpu]),
+        sm_targets = sm_targets,
         tag = "cp39-abi3-manylinux_2_28_" + cpu,
         version = "%s+%s.%s" % (RELEASE, label, name),
     )

@@ -45,6 +45,7 @@ CASES = [
         ["failure-1.0+over.budget-cp39-abi3-manylinux_2_28_x86_64.whl is too large", "expected: under 1000 bytes, its budget", "found: ", "excess: ", "fine  8.0", "The ten largest"],
     ),
     ("over_limit", [], ["is too large", "expected: under 1000 bytes, the size at which a release asset is refused", "fine  8.0"]),
+    ("broken_promise", [], ["promises GPUs that some of its modules do not run on", "two_targets has images for 8.0", "compute capability 9.0", "9.0a", "To do:"]),
     ("duplicate_module", [], ["module name 'fine' is given twice", "failures:fine and ", "failures:another_fine", "library_name"]),
 ]  # fmt: skip
 

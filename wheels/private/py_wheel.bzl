@@ -38,19 +38,24 @@ def _member(ctx, module):
     )
     return member, facts
 
-def _check(ctx, wheel):
+def _check(ctx, wheel, modules):
     """The validation of a wheel: building it fails if this does."""
     stamp = ctx.actions.declare_file(ctx.label.name + ".checked")
     arguments = ctx.actions.args()
     arguments.add("--wheel", wheel)
     arguments.add("--limit", ctx.attr.asset_limit)
     arguments.add("--budget", ctx.attr.budget)
+    arguments.add_all(ctx.attr.devices, before_each = "--device")
+    arguments.add_all(
+        ["%s=%s" % (module.name, ",".join(module.supports)) for module in modules],
+        before_each = "--supports",
+    )
     arguments.add("--stamp", stamp)
     run_python(
         ctx,
         program = ctx.file._wheel_check,
         arguments = [arguments],
-        inputs = depset([wheel]),
+        inputs = depset([wheel] + ctx.files._pack),
         outputs = [stamp],
         mnemonic = "WheelCheck",
         progress_message = "Checking " + wheel.basename,
@@ -119,7 +124,7 @@ def _py_wheel_impl(ctx):
     return [
         DefaultInfo(files = depset([wheel])),
         OutputGroupInfo(
-            _validation = depset([_check(ctx, wheel)]),
+            _validation = depset([_check(ctx, wheel, modules.values())]),
             manifest = depset([manifest]),
             modules = depset([m.library for m in modules.values()]),
         ),
@@ -132,13 +137,14 @@ py_wheel = rule(
 The modules are built for the wheel's CUDA version, CPU and SM targets, whatever the command line says, so wheels of
 several versions can be built at once. Output groups: `manifest` (what is inside, JSON), `modules` (the libraries).
 
-Errors: a module name that is given twice; a wheel that is not under its limit or its budget, with its size, the excess
+Errors: a module name that is given twice; a module that supports a promised device and has no image for it; a wheel that is not under its limit or its budget, with its size, the excess
 and the ten largest (module, SM target) pairs.""",
     attrs = {
         "asset_limit": attr.string(mandatory = True, doc = "Bytes that every wheel must stay below, strictly."),
         "budget": attr.string(mandatory = True, doc = "Bytes that this wheel must stay below, strictly."),
         "cpu": attr.string(mandatory = True, values = ["aarch64", "x86_64"], doc = "The CPU that it runs on."),
         "cuda_version": attr.string(mandatory = True, doc = "CUDA toolkit version, `13.0`."),
+        "devices": attr.string_list(doc = "Compute capabilities that the wheel promises to serve: a module that could be built for one must have an image that runs there."),
         "distribution": attr.string(mandatory = True, doc = "The distribution's name."),
         "license": attr.string(default = "Apache-2.0", doc = "SPDX license expression."),
         "license_files": attr.label_list(allow_files = True, doc = "Put into the dist-info directory."),

@@ -98,5 +98,34 @@ class CheckTest(unittest.TestCase):
         self.assertIn("+20.0 %", message)
 
 
+class PromisesTest(unittest.TestCase):
+    MANIFEST = {
+        "modules": {
+            "a": {"sm_targets": {"8.0": 1}},
+            "b": {"sm_targets": {"8.0": 1, "12.0f": 1}},
+            "c": {"sm_targets": {}},
+        }
+    }
+
+    def check(self, supports: dict[str, list[str]]) -> str | None:
+        return wheel_check.check_promises("w.whl", ["12.0", "12.1"], supports, self.MANIFEST)
+
+    def test_a_module_that_could_run_there_must(self) -> None:
+        message = self.check({"a": ["8.0", "12.0f"], "b": ["8.0", "12.0f"]})
+        assert message is not None
+        for words in (
+            "w.whl promises",
+            "a has images for 8.0",
+            "compute capability 12.1",
+            "can be built for 12.0f",
+            "To do:",
+        ):
+            self.assertIn(words, message)
+        self.assertNotIn("b has images", message)
+
+    def test_a_module_for_other_devices_need_not(self) -> None:
+        self.assertIsNone(self.check({"a": ["8.0", "9.0a"], "b": ["8.0", "12.0f"], "c": []}))
+
+
 if __name__ == "__main__":
     unittest.main()

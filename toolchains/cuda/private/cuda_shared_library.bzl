@@ -96,7 +96,7 @@ def _cuda_shared_library_impl(ctx):
         toolchain = "@bazel_tools//tools/cpp:toolchain_type",
     )
     return [
-        CudaModuleInfo(images = sizes, library = library, name = name, sm_targets = sm_targets),
+        CudaModuleInfo(images = sizes, library = library, name = name, sm_targets = sm_targets, supports = ctx.attr.sm_targets),
         DefaultInfo(files = depset([library])),
     ]
 
@@ -112,7 +112,7 @@ Errors: two SM targets whose host stubs differ (names the TU and the SM targets)
         "link_late": attr.label_list(allow_files = [".a"], doc = "Archives that are searched after the objects and before the C++ library; none of their symbols is exported.", default = ["//toolchains/cc:libstdcxx_nonshared"]),
         "linkopts": attr.string_list(doc = "More flags for the linker."),
         "objects": attr.label_list(providers = [CudaObjectInfo], mandatory = True, doc = "`cuda_object` targets: every TU."),
-        "sm_targets": attr.string_list(doc = "All SM targets that the module can have, for messages."),
+        "sm_targets": attr.string_list(doc = "All SM targets that the module can be built for, for the check of what a wheel promises and for messages."),
     },
     provides = [CudaModuleInfo],
     toolchains = TOOLCHAINS,

@@ -41,5 +41,6 @@ CudaModuleInfo = provider(
         "library": "File: the shared library",
         "name": "string: the name that the runtime loads it by",
         "sm_targets": "list of strings: the SM targets that are in it",
+        "supports": "list of strings: all SM targets that it could be built for",
     },
 )
