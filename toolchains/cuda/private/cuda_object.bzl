@@ -3,6 +3,7 @@
 load(":actions.bzl", "TOOLCHAINS", "TU_ATTRS", "compilation_contexts", "preprocess_arguments", "run_step", "toolchains", "tu_name")
 load(":providers.bzl", "CubinInfo", "CudaObjectInfo")
 load(":settings.bzl", "host_transition")
+load(":sm_targets.bzl", "toolkit_supports")
 
 visibility(["//toolchains/cuda/..."])
 
@@ -18,7 +19,8 @@ def _cuda_object_impl(ctx):
 
     front = ctx.actions.args()
     front.add("--cpu", cuda.cpu)
-    front.add_all(ctx.attr.sm_targets, before_each = "--sm-target")
+    sm_targets = [sm for sm in ctx.attr.sm_targets if toolkit_supports(cuda.version, sm) != False]
+    front.add_all(sm_targets, before_each = "--sm-target")
     front.add("--device-code", "yes" if canonical else "no")
     contexts = compilation_contexts(ctx, cuda)
     source, listing, flags, inputs = preprocess_arguments(ctx, contexts)
@@ -71,7 +73,7 @@ The object does not depend on the SM targets that a wheel embeds: it refers to i
 `cuda_shared_library` supplies.""",
     attrs = TU_ATTRS | {
         "canonical": attr.label(providers = [CubinInfo], doc = "The TU's `cuda_library` whose host stub is compiled in. None for a TU without device code, which is then checked."),
-        "sm_targets": attr.string_list(mandatory = True, doc = "All SM targets that the module can have, for host code that asks for them (`__CUDA_ARCH_LIST__`)."),
+        "sm_targets": attr.string_list(mandatory = True, doc = "All SM targets that the module can have, for host code that asks for them (`__CUDA_ARCH_LIST__`). Those that the toolkit does not know are left out."),
     },
     cfg = host_transition,
     provides = [CudaObjectInfo],

@@ -29,17 +29,22 @@ host_transition = transition(
     outputs = [SM_TARGETS],
 )
 
-def _value_impl(_ctx):
+def _version_setting_impl(ctx):
+    if ctx.build_setting_value not in ctx.attr.versions:
+        fail(("there is no toolkit of CUDA '%s'.\n  expected: one of %s\n  found: %s=%s\n" +
+              "  To do: choose one of these, or add the toolkit to toolchains/cuda/private/toolkits.bzl.") %
+             (ctx.build_setting_value, ", ".join(ctx.attr.versions), ctx.label, ctx.build_setting_value))
     return []
 
-string_setting = rule(
-    implementation = _value_impl,
-    doc = "A flag whose value is a string.",
+version_setting = rule(
+    implementation = _version_setting_impl,
+    doc = "A flag whose value is one of the toolkits' versions.",
+    attrs = {"versions": attr.string_list(mandatory = True, doc = "The versions that there are.")},
     build_setting = config.string(flag = True),
 )
 
 string_list_setting = rule(
-    implementation = _value_impl,
+    implementation = lambda _ctx: [],
     doc = "A flag whose value is a comma-separated list of strings.",
     build_setting = config.string_list(flag = True),
 )

@@ -92,13 +92,15 @@ def toolkit_supports(cuda_version, sm_target):
         sm_target: `9.0a`.
 
     Returns:
-        bool. False for a compute capability that is not known here.
+        bool, or None for a compute capability that is not known here: ask the toolkit.
     """
     major, _, minor = cuda_version.partition(".")
     version = (int(major), int(minor))
     sm = parse_sm_target(sm_target)
-    since, until = _SINCE.get((sm.major, sm.minor), (None, None))
-    if not since or version < since or (until and version >= until):
+    if (sm.major, sm.minor) not in _SINCE:
+        return None
+    since, until = _SINCE[(sm.major, sm.minor)]
+    if version < since or (until and version >= until):
         return False
     if sm.suffix:
         since, first = _SUFFIX_SINCE[sm.suffix]

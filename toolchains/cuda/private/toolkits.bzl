@@ -6,9 +6,9 @@ visibility(["//toolchains/cuda/..."])
 #   tools       what the build machine runs, and the headers
 #   runtime     what modules are linked with, by CPU
 #   components  headers that come in packages of their own, fetched only when a module includes them
-TOOLKITS = {
-    "13.0": struct(
-        lock = "//toolchains/cuda:locks/13.0.txt",
+def _cuda_13(version):
+    return struct(
+        lock = "//toolchains/cuda:locks/%s.txt" % version,
         strip_prefix = "nvidia/cu13/",
         tools = ["nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl", "nvidia-cuda-runtime"],
         runtime = ["nvidia-cuda-runtime"],
@@ -16,8 +16,9 @@ TOOLKITS = {
             "cublas": ["nvidia-cublas"],
             "curand": ["nvidia-curand"],
         },
-    ),
-}
+    )
+
+TOOLKITS = {version: _cuda_13(version) for version in ["13.0", "13.4"]}
 
 # Every component that some toolkit has, for the labels //toolchains/cuda:<component>.
 COMPONENTS = ["cublas", "curand"]
