@@ -1,6 +1,6 @@
 """What building the wheels costs: a cold build against its compilers' CPU time, a no-op build, Bazel's heap.
 
-    python3 benchmarks/build.py [--targets //wheels:all]
+    python3 benchmarks/build.py [--targets //wheels:cu130]
 
 It builds from nothing in an output base of its own (external repositories are fetched before the clock starts), so it
 takes as long as a cold build. Nothing needs to be installed besides what bazelw needs. Linux only: it reads /proc.
@@ -30,7 +30,7 @@ def cpu_of_children(pid: int) -> float:
 def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--targets", default="//wheels:all")
+    parser.add_argument("--targets", default="//wheels:cu130")
     args = parser.parse_args()
     output_base = CACHE / "benchmark"
     bazel = [str(ROOT / "bazelw"), f"--output_base={output_base}"]

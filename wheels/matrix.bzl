@@ -38,6 +38,7 @@ FAMILIES = {
 }
 
 _CU130 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]
+_CU134 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "10.7a", "12.0f"]
 
 # CUDA label -> toolkit version, minimum driver (CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver
 # Version for CUDA Minor Version Compatibility"), and the SM targets of each CPU.
@@ -48,6 +49,14 @@ CELLS = {
         sm_targets = {
             "aarch64": _CU130 + ["11.0a", "12.1a"],
             "x86_64": _CU130,
+        },
+    ),
+    "cu134": struct(
+        cuda_version = "13.4",
+        minimum_driver = "580",
+        sm_targets = {
+            "aarch64": _CU134 + ["11.0a", "12.1a"],
+            "x86_64": _CU134,
         },
     ),
 }

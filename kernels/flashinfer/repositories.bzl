@@ -54,10 +54,12 @@ def flashinfer_repositories():
     )
     flashinfer_repository(
         name = "flashinfer",
-        cuda_version = CELLS["cu130"].cuda_version,
+        cells = {
+            label: "%s:%s" % (cell.cuda_version, " ".join(sm_targets_of_label(label)))
+            for label, cell in CELLS.items()
+        },
         lock = _LOCK,
         profile = Label("//kernels/flashinfer:core.json"),
-        sm_targets = sm_targets_of_label("cu130"),
         sources = Label("@flashinfer_sources//:BUILD.bazel"),
     )
 

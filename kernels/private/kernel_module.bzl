@@ -2,6 +2,7 @@
 
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("//toolchains/cuda:defs.bzl", "cuda_library", "cuda_object", "cuda_shared_library")
+load("//toolchains/cuda:sm_targets.bzl", "sm_target_key")
 
 visibility(["//kernels"])
 
@@ -55,18 +56,20 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], vis
         name: the target's name.
         tus: list of `kernel_tu(...)`.
         sm_targets: every SM target that the module can be built for: `["8.0", "9.0a"]`. A build embeds those of them
-            that it asks for.
+            that it asks for. A dict gives what is built in place of what is asked for: `{"10.7a": "10.0f"}`.
         library_name: the name that the runtime loads the module by. Default: `name`.
         linkopts: flags for the linker.
         visibility: of `<name>`.
     """
+    images = sm_targets if type(sm_targets) == type({}) else {sm: sm for sm in sm_targets}
+    built = sorted({image: None for image in images.values()}, key = sm_target_key)
     cubins = []
     objects = []
     cc_deps = []
 
     # Host code is compiled with the stub of one target. It must not be the choice of a family, or wheels would not
     # share host objects; 8.0 where it is there, since it ships in most families.
-    canonical = "8.0" if "8.0" in sm_targets else sm_targets[0]
+    canonical = "8.0" if "8.0" in built else built[0]
     names = {}
     for tu in tus:
         prefix = "%s.%s" % (name, _stem(str(tu.src)))
@@ -79,22 +82,22 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], vis
             continue
         common = dict(src = tu.src, hdrs = tu.hdrs, deps = tu.deps, copts = tu.copts, tags = ["manual"])
         if tu.device_code:
-            for sm in sm_targets:
+            for sm in built:
                 cubin = prefix + ".sm_" + sm.replace(".", "")
                 cuda_library(name = cubin, sm_target = sm, host_dependent = tu.host_dependent, **common)
                 cubins.append((sm, cubin))
         cuda_object(
             name = prefix + ".host",
             canonical = prefix + ".sm_" + canonical.replace(".", "") if tu.device_code else None,
-            sm_targets = sm_targets,
+            sm_targets = built,
             **common
         )
         objects.append(prefix + ".host")
 
     selected = []
-    for sm in sm_targets:
+    for asked, image in images.items():
         selected += select({
-            _sm_setting(sm): [cubin for s, cubin in cubins if s == sm],
+            _sm_setting(asked): [cubin for sm, cubin in cubins if sm == image],
             "//conditions:default": [],
         })
     cuda_shared_library(
@@ -104,7 +107,7 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], vis
         library_name = library_name or name,
         linkopts = linkopts,
         objects = objects,
-        sm_targets = sm_targets,
+        sm_targets = built,
         tags = ["manual"],
         visibility = visibility,
     )

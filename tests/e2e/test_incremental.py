@@ -18,7 +18,7 @@ CHECKOUT = CACHE / "elsewhere" / "flashinfer"
 @pytest.fixture(scope="module")
 def checkout(elsewhere: Workspace) -> Iterator[Workspace]:
     """The workspace elsewhere with a FlashInfer checkout in place of the pinned sources; all wheels are built."""
-    elsewhere.bazel("build", "//wheels:all")
+    elsewhere.bazel("build", "//wheels:cu130")
     [pinned] = Path(elsewhere.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer_sources/files")
     shutil.rmtree(CHECKOUT, ignore_errors=True)
     # Its own copies of CUTLASS and the like are not needed: those are pinned in any case.
@@ -29,7 +29,7 @@ def checkout(elsewhere: Workspace) -> Iterator[Workspace]:
         ignore=lambda directory, names: [name for name in names if f"{directory}/{name}" in third_party],
     )
     workspace = replace(elsewhere, flags=(*elsewhere.flags, f"--repo_env=FLASHINFER_CHECKOUT={CHECKOUT}"))
-    compiled = [a for a in workspace.build("//wheels:all") if a.mnemonic.startswith("Cuda")]
+    compiled = [a for a in workspace.build("//wheels:cu130") if a.mnemonic.startswith("Cuda")]
     assert compiled == [], "the same sources by another way are the same sources"
     yield workspace
     shutil.rmtree(CHECKOUT)
@@ -41,10 +41,10 @@ def edit(workspace: Workspace, file: str, text: str) -> list[Action]:
     before = path.read_text()
     try:
         path.write_text(before + text)
-        return workspace.build("//wheels:all")
+        return workspace.build("//wheels:cu130")
     finally:
         path.write_text(before)
-        workspace.bazel("build", "//wheels:all")
+        workspace.bazel("build", "//wheels:cu130")
 
 
 def labels(actions: list[Action], mnemonic: str) -> set[str]:

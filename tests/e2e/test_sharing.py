@@ -18,7 +18,7 @@ SM_TARGETS = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "11.0a", "12.0f", "
 def modules(workspace: Workspace) -> Any:
     """What the importer wrote of FlashInfer's modules: its modules.json."""
     [path] = Path(workspace.bazel("info", "output_base").stdout.strip(), "external").glob(
-        "*flashinfer/out/modules.json"
+        "*flashinfer/cu130/modules.json"
     )
     return json.loads(path.read_text())
 
@@ -45,7 +45,7 @@ def test_action_counts(here: Workspace, wheels: dict[str, Path]) -> None:
     with_device_code = [tu for tu in tus if tu["device_code"]]
     output = here.bazel(
         "aquery",
-        'mnemonic("Cuda.*", deps(//wheels:all))',
+        'mnemonic("Cuda.*", deps(//wheels:cu130))',
         "--output=jsonproto",
         "--noinclude_artifacts",
         "--noinclude_commandline",
@@ -60,7 +60,7 @@ def test_action_counts(here: Workspace, wheels: dict[str, Path]) -> None:
 def sequence(elsewhere: Workspace) -> dict[str, list[Action]]:
     """The actions that ran for one wheel after the other, from nothing."""
     elsewhere.bazel("clean")
-    names = ["cu130_aarch64_sm12x", "cu130_x86_64_sm12x", "cu130_aarch64_sm10x", "all"]
+    names = ["cu130_aarch64_sm12x", "cu130_x86_64_sm12x", "cu130_aarch64_sm10x", "cu130"]
     return {name: elsewhere.build(f"//wheels:{name}") for name in names}
 
 

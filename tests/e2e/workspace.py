@@ -79,10 +79,10 @@ class Workspace:
         root = Path(self.bazel("info", "execution_root").stdout.strip())
         return [root / line for line in output.splitlines()]
 
-    def wheels(self, pattern: str = "//wheels:all") -> dict[str, Path]:
+    def wheels(self, pattern: str = "//wheels:cu130") -> dict[str, Path]:
         """Builds wheels and returns them by file name."""
         self.bazel("build", pattern)
-        expression = f'kind("py_wheel", deps({pattern}, 1))' if pattern == "//wheels:all" else pattern
+        expression = f'kind("py_wheel", deps({pattern}, 1))' if pattern == "//wheels:cu130" else pattern
         return {path.name: path for path in self.files(expression) if path.suffix == ".whl"}
 
 

@@ -32,6 +32,16 @@ def _trees(rctx):
           "  To do: give the absolute path of a git checkout or of an unpacked flashinfer-python wheel, or leave it out to build the pinned sources.") %
          (_CHECKOUT, checkout))
 
+def _take_generated(rctx, directory):
+    """Links the sources that upstream rendered for one CUDA label into generated/, shared by all labels."""
+    for source in directory.readdir():
+        shared = rctx.path("generated").get_child(source.basename)
+        if not shared.exists:
+            rctx.symlink(source, shared)
+        elif rctx.read(shared) != rctx.read(source):
+            fail("%s: upstream renders %s differently for different CUDA versions (%s and %s); modules of all versions share their sources." %
+                 (rctx.name, source.basename, shared.realpath, source))
+
 def _flashinfer_repository_impl(rctx):
     python_root, first_party, is_checkout = _trees(rctx)
     third_party = rctx.path(rctx.attr.sources).dirname.get_child("files/flashinfer/data")
@@ -45,28 +55,35 @@ def _flashinfer_repository_impl(rctx):
     )
     rctx.report_progress("asking FlashInfer's generators for its modules")
     rctx.watch(Label("//kernels/flashinfer:include_scan.py"))
-    arguments = {
-        "--archs": " ".join(rctx.attr.sm_targets),
-        "--cuda": rctx.attr.cuda_version,
-        "--first-party": first_party,
-        "--out": "out",
-        "--profile": rctx.path(rctx.attr.profile),
-        "--python-root": python_root,
-        "--site": "site",
-        "--third-party": third_party,
-    }
-    execute_python(rctx, Label("//kernels/flashinfer:importer.py"), [word for pair in arguments.items() for word in pair])
+    for label, cell in rctx.attr.cells.items():
+        cuda_version, _, sm_targets = cell.partition(":")
+        arguments = {
+            "--archs": sm_targets,
+            "--cuda": cuda_version,
+            "--first-party": first_party,
+            "--out": label,
+            "--profile": rctx.path(rctx.attr.profile),
+            "--python-root": python_root,
+            "--site": "site",
+            "--third-party": third_party,
+        }
+        execute_python(rctx, Label("//kernels/flashinfer:importer.py"), [word for pair in arguments.items() for word in pair])
+        _take_generated(rctx, rctx.path(label).get_child("generated"))
     rctx.delete("site")
     for name in ["csrc", "include"]:
         rctx.symlink(first_party.get_child(name), name)
-    rctx.symlink("out/generated", "generated")
-    rctx.symlink("out/modules.bzl", "modules.bzl")
+    labels = rctx.attr.cells.keys()
+    rctx.file("modules.bzl", "\n".join(
+        ['"""FlashInfer\'s modules by CUDA label."""', ""] +
+        ['load("//:%s/modules.bzl", %s = "MODULES")' % (label, label) for label in labels] +
+        ["", "MODULES = {%s}" % ", ".join(['"%s": %s' % (label, label) for label in labels]), ""],
+    ))
     rctx.file("BUILD.bazel", _BUILD.format(defs = str(Label("//toolchains/cuda:defs.bzl"))))
     if is_checkout:
         # An edit may change what a TU includes, or what a generator says: then this rule runs again.
         rctx.watch_tree(python_root.get_child("flashinfer/jit"))
-        modules = json.decode(rctx.read("out/modules.json"))
-        files = {f: None for m in modules.values() for tu in m["tus"] for f in [tu["src"]] + tu["hdrs"]}
+        modules = [m for label in labels for m in json.decode(rctx.read(label + "/modules.json")).values()]
+        files = {f: None for m in modules for tu in m["tus"] for f in [tu["src"]] + tu["hdrs"]}
         for file in files:
             if not file.startswith("generated/"):
                 rctx.watch(first_party.get_child(file))
@@ -77,10 +94,9 @@ flashinfer_repository = repository_rule(
 
 With --repo_env=FLASHINFER_CHECKOUT=/absolute/path the sources of a checkout are built in place of the pinned ones.""",
     attrs = {
-        "cuda_version": attr.string(mandatory = True, doc = "CUDA version that upstream's generators are told."),
+        "cells": attr.string_dict(mandatory = True, doc = "CUDA label -> CUDA version, a colon, and the SM targets that upstream's generators are told."),
         "lock": attr.label(mandatory = True, doc = "Pins of what the generators import."),
         "profile": attr.label(mandatory = True, doc = "The generators to ask, JSON."),
-        "sm_targets": attr.string_list(mandatory = True, doc = "SM targets that upstream's generators are told."),
         "sources": attr.label(mandatory = True, doc = "A file at the root of the repository of the pinned sources."),
     },
 )
