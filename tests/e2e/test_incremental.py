@@ -19,7 +19,7 @@ CHECKOUT = CACHE / "elsewhere" / "flashinfer"
 def checkout(elsewhere: Workspace) -> Iterator[Workspace]:
     """The workspace elsewhere with a FlashInfer checkout in place of the pinned sources; all wheels are built."""
     elsewhere.bazel("build", "//wheels:cu130")
-    [pinned] = Path(elsewhere.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer_sources/files")
+    pinned = elsewhere.repository("flashinfer_sources") / "files"
     shutil.rmtree(CHECKOUT, ignore_errors=True)
     # Its own copies of CUTLASS and the like are not needed: those are pinned in any case.
     third_party = {str(pinned / "flashinfer" / "data" / name) for name in ("cccl", "cutlass", "spdlog")}

@@ -17,10 +17,7 @@ SM_TARGETS = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "11.0a", "12.0f", "
 
 def modules(workspace: Workspace) -> Any:
     """What the importer wrote of FlashInfer's modules: its modules.json."""
-    [path] = Path(workspace.bazel("info", "output_base").stdout.strip(), "external").glob(
-        "*flashinfer/cu130/modules.json"
-    )
-    return json.loads(path.read_text())
+    return json.loads((workspace.repository("flashinfer") / "cu130" / "modules.json").read_text())
 
 
 def count(actions: list[Action]) -> Counter[str]:

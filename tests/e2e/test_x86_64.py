@@ -137,7 +137,7 @@ def exported(wheel: Path, module: str) -> set[str]:
 
 def upstreams_functions(here: Workspace, module: str) -> set[str]:
     """The functions that the sources of a module export."""
-    [repository] = Path(here.bazel("info", "output_base").stdout.strip(), "external").glob("*flashinfer/cu130/..")
+    repository = here.repository("flashinfer")
     sources = [(repository / tu["src"]).read_text() for tu in modules(here)[module]["tus"]]
     return {
         name for text in sources for name in re.findall(r"^TVM_FFI_DLL_EXPORT_TYPED_FUNC\((\w+)", text, re.MULTILINE)

@@ -79,6 +79,11 @@ class Workspace:
         root = Path(self.bazel("info", "execution_root").stdout.strip())
         return [root / line for line in output.splitlines()]
 
+    def repository(self, name: str) -> Path:
+        """The directory of an external repository, as MODULE.bazel declares it (WORKSPACE may have another)."""
+        [path] = Path(self.bazel("info", "output_base").stdout.strip(), "external").glob(f"*[~+]{name}")
+        return path
+
     def wheels(self, pattern: str = "//wheels:cu130") -> dict[str, Path]:
         """Builds wheels and returns them by file name."""
         self.bazel("build", pattern)
