@@ -107,5 +107,5 @@ def test_no_path_of_a_machine_is_in_a_wheel(wheels: dict[str, Path]) -> None:
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
                 data = archive.read(member)
-                for words in (b"/execroot/", b"/home/", b"/root/", b"/sandbox/", b"/tmp/tmp"):
+                for words in (b"/execroot/", b"/sandbox/", b"/tmp/tmp", f"{Path.home()}/".encode()):
                     assert words not in data, f"{member} of {path.name} names {words.decode()}"
