@@ -96,6 +96,20 @@ def test_a_new_include_is_found(checkout: Workspace) -> None:
     assert labels(actions, "CudaHostFront") >= {"page.csrc_flashinfer_page_binding.host"}
 
 
+def test_a_checkout_may_be_deleted(elsewhere: Workspace, tmp_path: Path) -> None:
+    """A build of the pinned sources follows, also by a server that has just been started."""
+    pinned = elsewhere.repository("flashinfer_sources") / "files" / "flashinfer"
+    copy = tmp_path / "checkout"
+    shutil.copytree(pinned, copy / "flashinfer", ignore=shutil.ignore_patterns("cccl", "spdlog"))
+    for restart in (False, True):
+        moved = copy.rename(tmp_path / f"checkout-{restart}")
+        elsewhere.bazel("build", "--nobuild", "//wheels:cu130", f"--repo_env=FLASHINFER_CHECKOUT={moved}")
+        if restart:
+            elsewhere.bazel("shutdown")
+        copy = moved.rename(tmp_path / "checkout")
+        elsewhere.bazel("build", "--nobuild", "//wheels:cu130")
+
+
 def test_a_directory_that_is_no_checkout(elsewhere: Workspace, tmp_path: Path) -> None:
     message = elsewhere.failure(
         "//wheels:cu130_x86_64_sm12x", "--nobuild", f"--repo_env=FLASHINFER_CHECKOUT={tmp_path}"

@@ -80,13 +80,13 @@ def _flashinfer_repository_impl(rctx):
     ))
     rctx.file("BUILD.bazel", _BUILD.format(defs = str(Label("//toolchains/cuda:defs.bzl"))))
     if is_checkout:
-        # An edit may change what a TU includes, or what a generator says: then this rule runs again.
-        rctx.watch_tree(python_root.get_child("flashinfer/jit"))
+        # An edit may change what a TU includes, or what a generator says: then this rule runs again. Single files are
+        # watched: where directories are, Bazel fails after the checkout has been deleted, instead of fetching again.
+        generators = [f for f in python_root.get_child("flashinfer/jit").readdir(watch = "no") if f.basename.endswith(".py")]
         modules = [m for label in labels for m in json.decode(rctx.read(label + "/modules.json")).values()]
-        files = {f: None for m in modules for tu in m["tus"] for f in [tu["src"]] + tu["hdrs"]}
-        for file in files:
-            if not file.startswith("generated/"):
-                rctx.watch(first_party.get_child(file))
+        sources = {f: None for m in modules for tu in m["tus"] for f in [tu["src"]] + tu["hdrs"] if not f.startswith("generated/")}
+        for file in generators + [first_party.get_child(f) for f in sources]:
+            rctx.watch(file)
 
 flashinfer_repository = repository_rule(
     implementation = _flashinfer_repository_impl,
