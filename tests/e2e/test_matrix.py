@@ -15,7 +15,8 @@ MATRIX = "wheels/matrix.bzl"
 
 @pytest.fixture
 def built(elsewhere: Workspace) -> Iterator[Workspace]:
-    """The copy with all wheels of CUDA 13.0 built, before and after."""
+    """The copy with all wheels of CUDA 13.0 built, before and after, and nothing that an earlier run of a test built."""
+    elsewhere.bazel("clean")
     elsewhere.bazel("build", "//wheels:cu130")
     yield elsewhere
     elsewhere.bazel("build", "//wheels:cu130")
