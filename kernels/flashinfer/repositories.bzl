@@ -2,7 +2,7 @@
 
 load("//kernels/flashinfer/private:flashinfer_repository.bzl", "flashinfer_repository")
 load("//tools/fetch:defs.bzl", "pypi_files")
-load("//wheels:matrix.bzl", "CELLS", "sm_targets_of_label")
+load("//wheels:matrix.bzl", "CELLS", "RELEASE", "sm_targets_of_label")
 
 _LOCK = Label("//kernels/flashinfer:lock.txt")
 
@@ -37,7 +37,7 @@ def flashinfer_repositories():
     defs = str(Label("//toolchains/cuda:defs.bzl"))
     pypi_files(
         name = "flashinfer_sources",
-        build_file_content = _SOURCES_BUILD.format(defs = defs, version = "0.7.4"),
+        build_file_content = _SOURCES_BUILD.format(defs = defs, version = RELEASE),
         lock = _LOCK,
         packages = ["flashinfer-python"],
     )
