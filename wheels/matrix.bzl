@@ -1,6 +1,6 @@
 """The release matrix: what ships. Targets, names, checks and jobs are derived from these tables."""
 
-load("//toolchains/cuda:sm_targets.bzl", "parse_sm_target", "runs_on", "sm_target_key")
+load("//toolchains/cuda:sm_targets.bzl", "family_members", "runs_on", "sm_target_key", "toolkit_supports")
 
 # The release of the kernels, and the distribution's name.
 RELEASE = "0.7.4"
@@ -37,12 +37,33 @@ FAMILIES = {
     ),
 }
 
+_CU128 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "12.0a"]
+_CU129 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]
 _CU130 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]
 _CU134 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "10.7a", "12.0f"]
 
-# CUDA label -> toolkit version, minimum driver (CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver
-# Version for CUDA Minor Version Compatibility"), and the SM targets of each CPU.
+# CUDA label -> toolkit version, minimum driver, and the SM targets of each CPU.
+#
+# The driver: CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
+# Compatibility". Any driver of 12.x would run 12.8 and 12.9, but only those of 12.4 on (550.54.14) read the fatbins that
+# FlashInfer's --compress-mode=size makes.
 CELLS = {
+    "cu128": struct(
+        cuda_version = "12.8",
+        minimum_driver = "550.54.14",
+        sm_targets = {
+            "aarch64": _CU128,
+            "x86_64": _CU128,
+        },
+    ),
+    "cu129": struct(
+        cuda_version = "12.9",
+        minimum_driver = "550.54.14",
+        sm_targets = {
+            "aarch64": _CU129 + ["12.1a"],
+            "x86_64": _CU129,
+        },
+    ),
     "cu130": struct(
         cuda_version = "13.0",
         minimum_driver = "580",
@@ -65,14 +86,18 @@ def sm_targets_of_label(label):
     """All SM targets of a CUDA label, over its CPUs, in ascending order."""
     return sorted({sm: None for targets in CELLS[label].sm_targets.values() for sm in targets}, key = sm_target_key)
 
-def _family_targets(family, sm_targets):
-    return sorted(
-        [sm for sm in sm_targets if sm in family.base or parse_sm_target(sm).major in family.majors],
-        key = sm_target_key,
-    )
+def _check(label, cell):
+    """Fails if a cell asks for an SM target that its toolkit does not know. One that is not known here may pass."""
+    for cpu, sm_targets in cell.sm_targets.items():
+        for sm in sm_targets:
+            if toolkit_supports(cell.cuda_version, sm) == False:
+                fail(("%s, %s: the toolkit of CUDA %s does not know SM target %s.\n  expected: SM targets that it compiles for\n" +
+                      "  To do: take %s out of the cell in wheels/matrix.bzl, or correct it; the releases that know it are in " +
+                      "toolchains/cuda/private/sm_targets.bzl.") % (label, cpu, cell.cuda_version, sm, sm))
+    return cell
 
 def _wheel(label, cell, cpu, name, family):
-    sm_targets = _family_targets(family, cell.sm_targets[cpu])
+    sm_targets = family_members(family.majors, family.base, cell.sm_targets[cpu])
     return struct(
         name = "%s_%s_%s" % (label, cpu, name),
         budget = family.budget,
@@ -90,7 +115,7 @@ def _wheel(label, cell, cpu, name, family):
 
 # One struct for each wheel. How a wheel is named is decided in _wheel alone.
 WHEELS = [
-    _wheel(label, cell, cpu, name, family)
+    _wheel(label, _check(label, cell), cpu, name, family)
     for label, cell in CELLS.items()
     for cpu in sorted(cell.sm_targets)
     for name, family in FAMILIES.items()

@@ -4,7 +4,7 @@ import json
 import unittest
 from pathlib import Path
 
-from sm_targets import DEVICES, parse, runs_on
+from sm_targets import DEVICES, family_members, parse, runs_on, toolkit_supports
 
 CASES = json.loads(Path("tests/sm_targets/cases.json").read_text())
 
@@ -27,6 +27,22 @@ class SmTargetsTest(unittest.TestCase):
         for image, device, expected in CASES["runs_on"]:
             with self.subTest(image=image, device=device):
                 self.assertIs(runs_on(image, device), expected)
+
+    def test_toolkit_supports(self) -> None:
+        for cuda, sm, expected in CASES["toolkit_supports"]:
+            with self.subTest(cuda=cuda, sm=sm):
+                self.assertIs(toolkit_supports(cuda, sm), expected)
+
+    def test_toolkits(self) -> None:
+        every = [c + suffix for c in CASES["compute_capabilities"] for suffix in ("", "a", "f")]
+        for cuda, supported in CASES["toolkits"].items():
+            with self.subTest(cuda=cuda):
+                self.assertEqual([sm for sm in every if toolkit_supports(cuda, sm)], supported)
+
+    def test_family_members(self) -> None:
+        for majors, base, sm_targets, expected in CASES["family_members"]:
+            with self.subTest(sm_targets=sm_targets):
+                self.assertEqual(family_members(majors, base, sm_targets), expected)
 
     def test_devices_are_in_order(self) -> None:
         self.assertEqual(sorted(DEVICES, key=parse), DEVICES)

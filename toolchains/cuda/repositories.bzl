@@ -3,19 +3,25 @@
 Each is fetched only when a build needs it.
 """
 
+load("//toolchains/cuda/private:toolkit_files.bzl", "toolkit_files")
 load("//toolchains/cuda/private:toolkits.bzl", "CPUS", "TOOLKITS", "repository_name")
-load("//tools/fetch:defs.bzl", "pypi_files")
 
+# Where the headers of CCCL lie differs between 12.x and 13.x.
 _TOOLS_BUILD = """
 load("{defs}", "cuda_headers")
 
 package(default_visibility = ["//visibility:public"])
 
-exports_files(["files/bin/nvcc", "files/lib"])
+exports_files(["files/bin/nvcc"])
 
 filegroup(name = "tools", srcs = ["files/bin", "files/nvvm"])
 
-cuda_headers(name = "headers", hdrs = ["files/include"], includes = ["files/include"], system_includes = ["files/include/cccl"])
+cuda_headers(
+    name = "headers",
+    hdrs = ["files/include"],
+    includes = ["files/include"],
+    system_includes = glob(["files/include/cccl"], allow_empty = True, exclude_directories = 0),
+)
 """
 
 _RUNTIME_BUILD = """
@@ -31,36 +37,26 @@ cuda_headers(name = "headers", hdrs = ["files/include"], system_includes = ["fil
 def cuda_repositories():
     """Declares the repositories of every toolkit in private/toolkits.bzl."""
     defs = str(Label("//toolchains/cuda:defs.bzl"))
-    for version, toolkit in TOOLKITS.items():
-        pypi_files(
-            name = repository_name(version, "tools"),
-            build_file_content = _TOOLS_BUILD.format(defs = defs),
-            cpu = "x86_64",
-            keep = ["bin/", "include/", "nvvm/"],
-            lock = Label(toolkit.lock),
-            packages = toolkit.tools,
-            strip_prefix = toolkit.strip_prefix,
+
+    def declare(version, part, source, cpu, keep, build_file_content):
+        toolkit_files(
+            name = repository_name(version, part),
+            archives = source.archives,
+            build_file_content = build_file_content.format(defs = defs),
+            cpu = cpu,
+            keep = keep,
+            lock = Label(source.lock),
+            packages = source.packages,
+            strip_prefix = source.strip_prefix,
+            version = version,
         )
+
+    for version, toolkit in TOOLKITS.items():
+        declare(version, "tools", toolkit.tools, "x86_64", ["bin/", "include/", "nvvm/"], _TOOLS_BUILD)
         for cpu in CPUS:
-            pypi_files(
-                name = repository_name(version, "runtime_" + cpu),
-                build_file_content = _RUNTIME_BUILD,
-                cpu = cpu,
-                keep = ["lib/"],
-                lock = Label(toolkit.lock),
-                packages = toolkit.runtime,
-                strip_prefix = toolkit.strip_prefix,
-            )
-        for component, packages in toolkit.components.items():
-            pypi_files(
-                name = repository_name(version, component),
-                build_file_content = _COMPONENT_BUILD.format(defs = defs),
-                cpu = "x86_64",
-                keep = ["include/"],
-                lock = Label(toolkit.lock),
-                packages = packages,
-                strip_prefix = toolkit.strip_prefix,
-            )
+            declare(version, "runtime_" + cpu, toolkit.runtime, cpu, ["lib/"], _RUNTIME_BUILD)
+        for component, source in toolkit.components.items():
+            declare(version, component, source, "x86_64", ["include/" + component], _COMPONENT_BUILD)
 
 cuda = module_extension(
     implementation = lambda _module_ctx: cuda_repositories(),

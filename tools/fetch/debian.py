@@ -5,7 +5,7 @@
 
 A lock names a suite and groups of packages:
 
-    {"suite": "bullseye",
+    {"suite": "bullseye", "component": "main",
      "groups": {"x86_64": [{"name": "gcc-10", "version": "10.2.1-6", "sha256": "<of the .deb>"}]}}
 
 `fetch` unpacks the packages of each group into its directory, which is complete or absent
@@ -69,6 +69,7 @@ class Lock:
 
     suite: str
     groups: dict[str, tuple[Package, ...]]
+    component: str = "main"
 
     def packages(self, groups: Iterable[str]) -> list[Package]:
         """The packages of `groups`, each once, sorted by name."""
@@ -88,11 +89,11 @@ def read_lock(path: Path) -> Lock:
             group: tuple(sorted((Package(**entry) for entry in entries), key=lambda p: p.name))
             for group, entries in content["groups"].items()
         }
-        return Lock(str(content["suite"]), groups)
+        return Lock(str(content["suite"]), groups, str(content.get("component", "main")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DebianError(
             f"{path} is not a lock of Debian packages.\n"
-            '  expected: {"suite": ..., "groups": {NAME: [{"name": ..., "version": ..., "sha256": '
+            '  expected: {"suite": ..., "component": ..., "groups": {NAME: [{"name": ..., "version": ..., "sha256": '
             "...}, ...]}}\n"
             f"  found:    {error!r}\n"
             "  To do: restore the file from version control."
@@ -107,7 +108,8 @@ def format_lock(lock: Lock) -> str:
         packages = ",\n".join(f"      {line}" for line in lines)
         groups.append(f"    {json.dumps(name)}: [\n{packages}\n    ]")
     text = ",\n".join(groups)
-    return f'{{\n  "suite": {json.dumps(lock.suite)},\n  "groups": {{\n{text}\n  }}\n}}\n'
+    head = "".join(f'  "{key}": {json.dumps(value)},\n' for key, value in (("suite", lock.suite), ("component", lock.component)))
+    return f'{{\n{head}  "groups": {{\n{text}\n  }}\n}}\n'
 
 
 def require_tools(*names: str) -> None:
@@ -182,9 +184,9 @@ def find_mirror(directory: Path = _APT_DIRECTORY) -> str:
 
 
 class Apt:
-    """apt over one suite, with a configuration, an index and a cache of its own."""
+    """apt over one component of a suite, with a configuration, an index and a cache of its own."""
 
-    def __init__(self, suite: str, directory: Path) -> None:
+    def __init__(self, suite: str, component: str, directory: Path) -> None:
         """Writes the configuration into `directory`, which has to stay while this is used.
 
         Raises DebianError if the mirror is not known.
@@ -196,7 +198,7 @@ class Apt:
         for needed in (empty, directory / "state/lists/partial", directory / "cache"):
             needed.mkdir(parents=True)
         signed_by = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
-        sources.write_text(f"deb {signed_by}{find_mirror()} {suite} main\n")
+        sources.write_text(f"deb {signed_by}{find_mirror()} {suite} {component}\n")
         dump = _run(["apt-config", "dump"]).stdout
         settings = [line for line in dump.splitlines() if _KEPT_SETTINGS.match(line)]
         own: dict[str, str | Path] = {
@@ -335,7 +337,7 @@ def fetch(lock_path: Path, wanted: dict[str, Path]) -> None:
                 "  To do: remove it, or give another one."
             )
     with _scratch(next(iter(wanted.values()))) as scratch:
-        apt = Apt(lock.suite, scratch)
+        apt = Apt(lock.suite, lock.component, scratch)
         apt.update()
         (scratch / "debs").mkdir()
         files = apt.download(lock.packages(wanted), scratch / "debs", lock_path)
@@ -364,7 +366,7 @@ def refresh(lock_path: Path) -> list[str]:
     lock = read_lock(lock_path)
     before = lock.packages(lock.groups)
     with _scratch(lock_path) as scratch:
-        apt = Apt(lock.suite, scratch)
+        apt = Apt(lock.suite, lock.component, scratch)
         apt.update()
         newest = apt.newest([package.name for package in before])
         for package in before:
@@ -375,7 +377,7 @@ def refresh(lock_path: Path) -> list[str]:
                 )
         groups = {group: tuple(newest[package.name] for package in packages) for group, packages in lock.groups.items()}
         part = scratch / "lock"
-        part.write_text(format_lock(Lock(lock.suite, groups)))
+        part.write_text(format_lock(dataclasses.replace(lock, groups=groups)))
         part.replace(lock_path)
     return [
         f"{package.name}: {package.version or 'new'} -> {newest[package.name].version}"

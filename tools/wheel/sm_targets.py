@@ -1,16 +1,42 @@
 """The algebra of SM targets, for Python programs.
 
 toolchains/cuda/sm_targets.bzl is the same for the build; both are tested on tests/sm_targets/cases.json. The rules are
-NVIDIA's (CUDA C++ Programming Guide, "Application Compatibility" and "Feature Availability").
+NVIDIA's (CUDA C++ Programming Guide, "Application Compatibility" and "Feature Availability"; nvcc's manual, "GPU
+Feature List"; the CUDA Toolkit release notes).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 # Compute capabilities of the GPUs that people have (NVIDIA's "CUDA GPU Compute Capability" page).
 DEVICES = ["7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "10.7", "11.0", "12.0", "12.1"]
+
+# Compute capability -> first toolkit that compiles for it, and the first that no longer does.
+_SINCE: dict[tuple[int, int], tuple[tuple[int, int], tuple[int, int] | None]] = {
+    (5, 0): ((6, 5), (13, 0)),
+    (6, 0): ((8, 0), (13, 0)),
+    (7, 0): ((9, 0), (13, 0)),
+    (7, 5): ((10, 0), None),
+    (8, 0): ((11, 0), None),
+    (8, 6): ((11, 1), None),
+    (8, 7): ((11, 4), None),
+    (8, 8): ((13, 0), None),
+    (8, 9): ((11, 8), None),
+    (9, 0): ((11, 8), None),
+    (10, 0): ((12, 8), None),
+    (10, 1): ((12, 8), (13, 0)),  # Thor, 11.0 from CUDA 13.0 on
+    (10, 3): ((12, 9), None),
+    (10, 7): ((13, 4), None),
+    (11, 0): ((13, 0), None),
+    (12, 0): ((12, 8), None),
+    (12, 1): ((12, 9), None),
+}
+
+# Suffix -> first toolkit that has it, and the first major compute capability.
+_SUFFIX_SINCE = {"a": ((12, 0), 9), "f": ((12, 9), 10)}
 
 
 @dataclass(frozen=True, order=True)
@@ -52,3 +78,27 @@ def parse(text: str) -> SmTarget:
 def runs_on(sm_target: str, device: str) -> bool:
     """Whether an image for `sm_target` runs on a device of that compute capability."""
     return parse(sm_target).runs_on(parse(device))
+
+
+def toolkit_supports(cuda_version: str, sm_target: str) -> bool | None:
+    """Whether the toolkit of a CUDA version (`13.0`) compiles for an SM target; None if that is not known here."""
+    major, minor = cuda_version.split(".")[:2]
+    version = (int(major), int(minor))
+    sm = parse(sm_target)
+    if (sm.major, sm.minor) not in _SINCE:
+        return None
+    since, until = _SINCE[sm.major, sm.minor]
+    if version < since or (until and version >= until):
+        return False
+    if sm.suffix:
+        since, first = _SUFFIX_SINCE[sm.suffix]
+        return version >= since and sm.major >= first
+    return True
+
+
+def family_members(majors: Collection[int], base: Collection[str], sm_targets: Iterable[str]) -> list[str]:
+    """The SM targets that a family takes of a list, in ascending order.
+
+    majors: the major compute capabilities that are its own; base: targets of other majors that it carries too.
+    """
+    return sorted((sm for sm in sm_targets if sm in base or parse(sm).major in majors), key=parse)

@@ -243,6 +243,7 @@ class LockTest(DebianTest):
             """\
 {
   "suite": "bullseye",
+  "component": "main",
   "groups": {
     "compiler": [
       {"name": "gcc-10", "version": "10.2.1-6", "sha256": "sha-of-10.2.1-6"}

@@ -38,6 +38,9 @@ _ONE_NAMESPACE = [
     "-DCUB_IGNORE_NAMESPACE_MAGIC_ERROR",
 ]
 
+# A module is a shared library, whatever flags its TUs have.
+_SHARED = ["-Xcompiler=-fPIC"]
+
 # Flags with which the line numbers of the source end up in the product (nvcc's manual, "Options for specifying
 # behavior of compiler/linker").
 _LINE_FLAGS = {"-lineinfo", "--generate-line-info", "-G", "--device-debug", "-g", "--debug"}
@@ -174,6 +177,7 @@ class Step:
             str(cc),
             *gencode,
             *_ONE_NAMESPACE,
+            *_SHARED,
             *self.flags,
             "tu.cu",
             "-o",

@@ -106,3 +106,19 @@ def toolkit_supports(cuda_version, sm_target):
         since, first = _SUFFIX_SINCE[sm.suffix]
         return version >= since and sm.major >= first
     return True
+
+def family_members(majors, base, sm_targets):
+    """The SM targets that a family takes of a list.
+
+    Args:
+        majors: list of int, the major compute capabilities that are its own.
+        base: list of SM targets of other majors that it carries too.
+        sm_targets: list of SM targets.
+
+    Returns:
+        list of SM targets, in ascending order.
+    """
+    return sorted(
+        [sm for sm in sm_targets if sm in base or parse_sm_target(sm).major in majors],
+        key = sm_target_key,
+    )

@@ -2,23 +2,49 @@
 
 visibility(["//toolchains/cuda/..."])
 
-# Adding a version: an entry here, its lock file, and its repositories' names in MODULE.bazel.
+# The sources of a part of a toolkit, pinned by sha256 in a lock.
+def _pypi(lock, packages, strip_prefix):
+    """NVIDIA's wheels. The lock is a pip requirements file."""
+    return struct(lock = "//toolchains/cuda:locks/" + lock, packages = packages, strip_prefix = strip_prefix, archives = [])
+
+def _redist(release, archives):
+    """NVIDIA's redistributable archives. The lock is the release's own manifest, with the components that are used."""
+    return struct(lock = "//toolchains/cuda:locks/redistrib_%s.json" % release, packages = [], strip_prefix = "", archives = archives)
+
+# Adding a version: an entry here, its lock, and its repositories' names in MODULE.bazel.
 #   tools       what the build machine runs, and the headers
 #   runtime     what modules are linked with, by CPU
 #   components  headers that come in packages of their own, fetched only when a module includes them
-def _cuda_13(version):
+def _cuda_12(version, release):
+    # There is no nvcc 12 among NVIDIA's wheels. Of cuBLAS the wheel is the smaller source, and the CUDA version's own.
     return struct(
-        lock = "//toolchains/cuda:locks/%s.txt" % version,
-        strip_prefix = "nvidia/cu13/",
-        tools = ["nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl", "nvidia-cuda-runtime"],
-        runtime = ["nvidia-cuda-runtime"],
+        tools = _redist(release, ["cuda_nvcc", "cuda_cudart", "cuda_cccl"]),
+        runtime = _redist(release, ["cuda_cudart"]),
         components = {
-            "cublas": ["nvidia-cublas"],
-            "curand": ["nvidia-curand"],
+            "cublas": _pypi(version + ".txt", ["nvidia-cublas-cu12"], "nvidia/cublas/"),
+            "curand": _redist(release, ["libcurand"]),
         },
     )
 
-TOOLKITS = {version: _cuda_13(version) for version in ["13.0", "13.4"]}
+def _cuda_13(version):
+    def part(packages):
+        return _pypi(version + ".txt", packages, "nvidia/cu13/")
+
+    return struct(
+        tools = part(["nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl", "nvidia-cuda-runtime"]),
+        runtime = part(["nvidia-cuda-runtime"]),
+        components = {
+            "cublas": part(["nvidia-cublas"]),
+            "curand": part(["nvidia-curand"]),
+        },
+    )
+
+TOOLKITS = {
+    "12.8": _cuda_12("12.8", "12.8.2"),
+    "12.9": _cuda_12("12.9", "12.9.2"),
+    "13.0": _cuda_13("13.0"),
+    "13.4": _cuda_13("13.4"),
+}
 
 # Every component that some toolkit has, for the labels //toolchains/cuda:<component>.
 COMPONENTS = ["cublas", "curand"]
