@@ -1,0 +1,80 @@
+"""The resolved matrix (//wheels:matrix.json) as a release sees it: the artifact and the file of each wheel."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+ARTIFACT_PREFIX = "jit-cache-"
+
+
+class MatrixError(Exception):
+    """A file is no usable matrix. The message names it, what was expected, what was found and what to do."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel of the matrix. `name` is that of its target in //wheels."""
+
+    name: str
+    cuda_label: str
+    cpu: str
+    family: str
+    distribution: str
+    version: str
+    tag: str
+
+    @property
+    def artifact(self) -> str:
+        """The name of the CI artifact that holds this wheel and nothing else."""
+        return f"{ARTIFACT_PREFIX}{self.cuda_label}-{self.cpu}-{self.family}"
+
+    @property
+    def escaped_distribution(self) -> str:
+        """The distribution as it is written in file names (binary distribution format, "Escaping and Unicode")."""
+        return re.sub(r"[-_.]+", "_", self.distribution).lower()
+
+    @property
+    def file_name(self) -> str:
+        """The wheel's file name."""
+        return f"{self.escaped_distribution}-{self.version}-{self.tag}.whl"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All wheels, in the matrix's order, and the size in bytes that each must be under."""
+
+    asset_limit: int
+    wheels: tuple[Wheel, ...]
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Reads a resolved matrix.
+
+    Raises MatrixError: no such file, not of a matrix's shape, without wheels, or two wheels with one artifact or file.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        fields = Wheel.__dataclass_fields__
+        wheels = tuple(Wheel(**{field: str(entry[field]) for field in fields}) for entry in content["wheels"])
+        matrix = Matrix(int(content["asset_limit"]), wheels)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _not_a_matrix(path, repr(error)) from error
+    if not wheels:
+        raise _not_a_matrix(path, "no wheels")
+    counts = Counter([wheel.artifact for wheel in wheels] + [wheel.file_name for wheel in wheels])
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise _not_a_matrix(path, f"more than one wheel with {', '.join(twice)}")
+    return matrix
+
+
+def _not_a_matrix(path: Path, found: str) -> MatrixError:
+    return MatrixError(
+        f"{path} is not the resolved matrix.\n"
+        "  expected: JSON with asset_limit and wheels, of which no two have one artifact or one file name\n"
+        f"  found:    {found}\n"
+        "  To do: ./bazelw build //wheels:matrix.json, and give bazel-bin/wheels/matrix.json"
+    )
