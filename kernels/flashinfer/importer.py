@@ -51,10 +51,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Generator:
-    """One entry of a profile: upstream's `function` ("module.path:name") and its arguments."""
+    """One entry of a profile: upstream's `function` ("module.path:name") and its arguments.
+
+    where: the SM target without which upstream does not ask for the module (flashinfer/aot.py), or empty.
+    """
 
     function: str
     args: tuple[str | int | bool, ...]
+    where: str = ""
 
     def __str__(self) -> str:
         return f"{self.function}({', '.join(map(repr, self.args))})"
@@ -125,13 +129,13 @@ def read_profile(path: Path) -> tuple[Generator, ...]:
     """The generators of a profile; ImporterError if the file has another form."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))["generators"]
-        if unknown := sorted({key for entry in entries for key in entry} - {"generator", "args"}):
+        if unknown := sorted({key for entry in entries for key in entry} - {"generator", "args", "where"}):
             raise ValueError(f"unknown keys {unknown}")
-        return tuple(Generator(e["generator"], tuple(e.get("args", ()))) for e in entries)
+        return tuple(Generator(e["generator"], tuple(e.get("args", ())), e.get("where", "")) for e in entries)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ImporterError(
             f'profile {path}: expected {{"generators": [{{"generator": "module.path:function", '
-            f'"args": [...]}}]}}, found {error!r}; correct the file'
+            f'"args": [...], "where": "10.7a"}}]}}, found {error!r}; correct the file'
         ) from error
 
 
@@ -401,7 +405,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if request.out.exists() and any(request.out.iterdir()):
             raise ImporterError(f"--out {request.out}: expected a new or empty directory")
-        generators = read_profile(request.profile)
+        archs = request.archs.split()
+        generators = [g for g in read_profile(request.profile) if not g.where or g.where in archs]
         with tempfile.TemporaryDirectory(prefix="flashinfer-importer.") as work:
             cpp_ext, trees = load_upstream(request, Path(work).resolve())
             modules = describe_all(generators, cpp_ext, trees)

@@ -1,9 +1,9 @@
 """Modules of FlashInfer, from the description that importer.py wrote of them."""
 
+load("@flashinfer//:matrix.bzl", "sm_targets_of_label")
 load("@flashinfer//:modules.bzl", _BY_LABEL = "MODULES")
 load("//kernels:defs.bzl", "kernel_module", "kernel_tu")
 load("//toolchains/cuda:sm_targets.bzl", "parse_sm_target", "runs_on")
-load("//wheels:matrix.bzl", "sm_targets_of_label")
 
 def _images(asked, built):
     """For each SM target that a cell asks for, the one that upstream builds for it, if any.
@@ -41,7 +41,8 @@ def flashinfer_tu(tu):
         src = "@flashinfer//:" + tu["src"],
         hdrs = ["@flashinfer//:" + h for h in tu["hdrs"]],
         # The order is that of upstream's command line (flashinfer/jit/cpp_ext.py).
-        deps = ["@flashinfer_sources//:" + t for t in tu["third_party"] if t == "cccl"] +
+        deps = ["@flashinfer//:includes/" + d for d in tu["includes"]] +
+               ["@flashinfer_sources//:" + t for t in tu["third_party"] if t == "cccl"] +
                ["//toolchains/cuda:" + c for c in tu["toolkit_components"]] +
                ["@tvm_ffi//:headers", "@flashinfer//:first_party"] +
                ["@flashinfer_sources//:" + t for t in tu["third_party"] if t != "cccl"],

@@ -23,8 +23,14 @@ def here() -> Workspace:
 
 @pytest.fixture(scope="session")
 def wheels(here: Workspace) -> dict[str, Path]:
-    """The wheels of the matrix by file name, built in this workspace."""
-    return here.wheels()
+    """The six wheels of CUDA 13.0 by file name, built in this workspace."""
+    return here.wheels("//wheels:cu130")
+
+
+@pytest.fixture(scope="session")
+def all_wheels(here: Workspace) -> dict[str, Path]:
+    """The twelve wheels whose toolkits can be fetched anywhere, by file name, built in one invocation."""
+    return here.wheels(*(f"//wheels:{label}_{cpu}" for label in ("cu130", "cu134") for cpu in ("x86_64", "aarch64")))
 
 
 @pytest.fixture(scope="session")

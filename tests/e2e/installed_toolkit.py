@@ -47,7 +47,10 @@ def installed_toolkit() -> Path:
         debian = Path(scratch, "debian/usr")
         own = debian / "lib/nvidia-cuda-toolkit"
         for directory, files in {
-            "bin": [own / "bin/nvcc", *(debian / "bin" / tool for tool in ("cudafe++", "fatbinary", "nvlink", "ptxas"))],
+            "bin": [
+                own / "bin/nvcc",
+                *(debian / "bin" / tool for tool in ("cudafe++", "fatbinary", "nvlink", "ptxas")),
+            ],
             "nvvm/bin": [own / "bin/cicc"],
             "nvvm/libdevice": [own / "libdevice/libdevice.10.bc"],
         }.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_fine_is_fine(here: Workspace) -> None:
 
 
 @contextmanager
-def edited(path: Path, old: str, new: str | Callable[[re.Match[str]], str]) -> Iterator[None]:
+def edited(path: Path, old: str, new: str) -> Iterator[None]:
     """A file with every match of a pattern replaced, for a while."""
     before = path.read_text()
     try:

@@ -37,7 +37,7 @@ def test_block(document: str, block: str, elsewhere: Workspace, tmp_path: Path) 
         result = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=elsewhere.path,
-            env={**os.environ, **elsewhere.environment},
+            env={**os.environ, **elsewhere.environment, "PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,
             check=False,

@@ -15,9 +15,17 @@ from workspace import Action, Workspace
 SM_TARGETS = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "11.0a", "12.0f", "12.1a"]  # of cu130
 
 
-def modules(workspace: Workspace) -> Any:
-    """What the importer wrote of FlashInfer's modules: its modules.json."""
-    return json.loads((workspace.repository("flashinfer") / "cu130" / "modules.json").read_text())
+def modules(workspace: Workspace, label: str = "cu130") -> Any:
+    """What the importer wrote of FlashInfer's modules for a CUDA label: its modules.json."""
+    return json.loads((workspace.repository("flashinfer") / label / "modules.json").read_text())
+
+
+def expected_counts(workspace: Workspace, labels: list[str]) -> dict[str, int]:
+    """(TUs with device code) x (SM targets of their module) cubins, (TUs) x (CPUs) host objects; each version its own."""
+    listed = [module for label in labels for module in modules(workspace, label).values()]
+    cubins = sum(tu["device_code"] * len(module["sm_targets"]) for module in listed for tu in module["tus"])
+    objects = 2 * sum(len(module["tus"]) for module in listed)
+    return {"CudaPreprocess": cubins, "CudaCubin": cubins, "CudaHostFront": objects, "CudaHostCompile": objects}
 
 
 def count(actions: list[Action]) -> Counter[str]:
@@ -35,31 +43,30 @@ def sm_targets(actions: list[Action]) -> set[str]:
     return {re.sub(r"(\d)([af]?)$", r".\1\2", name) for name in names}
 
 
-# SM targets by CUDA label: 10.7a of cu134 is built as 10.0f.
-DISTINCT = {"cu130": 9, "cu134": 10}
+# CUDA label -> number of distinct SM targets of a module that supports all. 10.7a of cu134 is built as 10.0f.
+DISTINCT = {"cu128": 6, "cu129": 8, "cu130": 9, "cu134": 10}
 
 
-@pytest.mark.parametrize("labels", [["cu130"], ["cu130", "cu134"]])
-def test_action_counts(here: Workspace, labels: list[str]) -> None:
-    """(TUs with device code) x (SM targets) cubins, (TUs) x (CPUs) host objects; each CUDA version has its own."""
-    wheels = " + ".join(f"//wheels:{label}" for label in labels)
-    output = here.bazel(
+def action_counts(workspace: Workspace, targets: str) -> Counter[str]:
+    """How many actions of each mnemonic a build of targets has."""
+    output = workspace.bazel(
         "aquery",
-        f'mnemonic("Cuda.*", deps({wheels}))',
+        f'mnemonic("Cuda.*|WheelPack", deps({targets}))',
         "--output=jsonproto",
         "--noinclude_artifacts",
         "--noinclude_commandline",
     ).stdout
-    counts = Counter(action["mnemonic"] for action in json.loads(output)["actions"])
-    tus = [tu for module in modules(here).values() for tu in module["tus"]]
-    with_device_code = [tu for tu in tus if tu["device_code"]]
-    assert (
-        counts["CudaPreprocess"]
-        == counts["CudaCubin"]
-        == len(with_device_code) * sum(DISTINCT[label] for label in labels)
-    )
-    assert counts["CudaHostFront"] == counts["CudaHostCompile"] == len(tus) * 2 * len(labels)
-    assert counts["CudaFatbin"] == counts["CudaLink"] == len(modules(here)) * 6 * len(labels)
+    return Counter(action["mnemonic"] for action in json.loads(output)["actions"])
+
+
+@pytest.mark.parametrize("labels", [["cu130"], ["cu130", "cu134"]])
+def test_action_counts(here: Workspace, labels: list[str]) -> None:
+    counts = action_counts(here, " + ".join(f"//wheels:{label}" for label in labels))
+    for mnemonic, number in expected_counts(here, labels).items():
+        assert counts[mnemonic] == number
+    for label in labels:
+        assert len(modules(here, label)["norm"]["sm_targets"]) == DISTINCT[label]
+    assert counts["WheelPack"] == 6 * len(labels)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +104,7 @@ def test_the_same_bytes_elsewhere(
     sequence: dict[str, list[Action]], elsewhere: Workspace, wheels: dict[str, Path]
 ) -> None:
     """Another directory, another PATH: the six wheels are byte-identical."""
-    there = elsewhere.wheels()
+    there = elsewhere.wheels("//wheels:cu130")
 
     def digests(paths: dict[str, Path]) -> dict[str, str]:
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sorted(paths.items())}

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from installed_toolkit import installed_toolkit
 from test_failures import edited
-from test_sharing import modules
+from test_sharing import DISTINCT, action_counts, expected_counts
 from workspace import ROOT, Workspace
 
 LOCKS = "toolchains/cuda/locks"
@@ -67,7 +66,7 @@ def mirrored(workspace: Workspace, directory: Path) -> Iterator[Workspace]:
                 for platform in ("linux-x86_64", "linux-sbsa"):
                     pin = manifest[component][platform]
                     pin["sha256"] = write_archive(directory / pin["relative_path"], files)
-            stack.enter_context(edited(lock, r"(?s)\A.+\Z", lambda _match, m=manifest: json.dumps(m)))
+            stack.enter_context(edited(lock, r"(?s)\A.+\Z", json.dumps(manifest)))
             lock = workspace.path / LOCKS / f"{version}.txt"
             cublas = lock.read_text().splitlines()[-1].split()[0].removeprefix("nvidia-cublas-cu12==")
             wheel = directory / f"nvidia_cublas_cu12-{cublas}-py3-none-manylinux_2_27_x86_64.whl"
@@ -89,18 +88,19 @@ def mirrored(workspace: Workspace, directory: Path) -> Iterator[Workspace]:
 
 
 def test_all_24_wheels_are_analysed(elsewhere: Workspace, tmp_path: Path) -> None:
-    """With a mirror. (TUs) x 33 (SM target, CUDA version) pairs, and 8 (CPU, CUDA version) pairs of host objects."""
+    """With a mirror: of a TU that supports all, 33 (SM target, CUDA version) pairs and 8 (CPU, CUDA version) pairs."""
     # What the other toolkits fetch must be there already: in the mirror is only 12.x.
     elsewhere.bazel("build", "--nobuild", "//wheels:cu130", "//wheels:cu134")
     with mirrored(elsewhere, tmp_path) as workspace:
-        query = ["--output=jsonproto", "--noinclude_artifacts", "--noinclude_commandline"]
-        expression = 'mnemonic("CudaCubin|CudaHostCompile|WheelPack", deps(//wheels:all))'
-        actions = json.loads(workspace.bazel("aquery", expression, *query).stdout)["actions"]
-        tus = [tu for module in modules(workspace).values() for tu in module["tus"]]
-    counts = Counter(action["mnemonic"] for action in actions)
+        counts = action_counts(workspace, "//wheels:all")
+        of_norm = action_counts(
+            workspace, 'kind("cuda_(library|object) rule", filter("norm.norm[.]", deps(//wheels:all)))'
+        )
+        for mnemonic, number in expected_counts(workspace, list(DISTINCT)).items():
+            assert counts[mnemonic] == number
     assert counts["WheelPack"] == 24
-    assert counts["CudaCubin"] == 33 * len([tu for tu in tus if tu["device_code"]])
-    assert counts["CudaHostCompile"] == 8 * len(tus)
+    assert (of_norm["CudaCubin"], of_norm["CudaHostCompile"]) == (33, 8)
+    assert sum(DISTINCT.values()) == 33
 
 
 def test_an_archive_that_is_not_the_pinned_one(elsewhere: Workspace, tmp_path: Path) -> None:
@@ -144,14 +144,18 @@ def test_nothing_of_12_is_fetched_for_the_rest(here: Workspace) -> None:
 @pytest.fixture(scope="module")
 def with_12_4(elsewhere: Workspace) -> Iterator[Workspace]:
     """The examples beside a copy that knows a toolkit of CUDA 12.4, which is installed."""
-    names = [f'    "cuda_12_4_{part}",\n' for part in ("cublas", "curand", "runtime_aarch64", "runtime_x86_64", "tools")]
+    names = [
+        f'    "cuda_12_4_{part}",\n' for part in ("cublas", "curand", "runtime_aarch64", "runtime_x86_64", "tools")
+    ]
     with (
         edited(
             elsewhere.path / "toolchains/cuda/private/toolkits.bzl",
             "TOOLKITS = {",
             'TOOLKITS = {\n    "12.4": _cuda_12("12.9", "12.9.2"),',
         ),
-        edited(elsewhere.path / "MODULE.bazel", '    "cuda_12_8_cublas",\n', "".join(names) + '    "cuda_12_8_cublas",\n'),
+        edited(
+            elsewhere.path / "MODULE.bazel", '    "cuda_12_8_cublas",\n', "".join(names) + '    "cuda_12_8_cublas",\n'
+        ),
     ):
         examples = replace(
             elsewhere,
@@ -172,7 +176,10 @@ def test_a_real_12_compiler(with_12_4: Workspace, cpu: str) -> None:
     """nvcc's steps of 12.x: the examples' modules are made for both CPUs, and x86_64's load."""
     platform = f"--platforms=@smwheel//toolchains/cc:{cpu}_linux"
     result = with_12_4.bazel("build", "//axpy", "//histogram", platform)
-    assert "CUDA 12.4 is taken from this machine. What is built with it is not hermetic." in result.stderr or cpu == "x86_64"
+    assert (
+        "CUDA 12.4 is taken from this machine. What is built with it is not hermetic." in result.stderr
+        or cpu == "x86_64"
+    )
     output = with_12_4.bazel("cquery", "//axpy + //histogram", platform, "--output=files").stdout
     root = Path(with_12_4.bazel("info", "execution_root").stdout.strip())
     for path in (root / line for line in output.splitlines()):
@@ -181,7 +188,7 @@ def test_a_real_12_compiler(with_12_4: Workspace, cpu: str) -> None:
             assert elf["e_machine"] == {"aarch64": "EM_AARCH64", "x86_64": "EM_X86_64"}[cpu]
             dynamic = elf.get_section_by_name(".dynamic")
             assert isinstance(dynamic, DynamicSection)
-            assert "libcudart.so.12" in [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+            assert "libcudart.so.12" in [getattr(tag, "needed", None) for tag in dynamic.iter_tags("DT_NEEDED")]
         if cpu == "x86_64":
             load = "import ctypes, sys; ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL); ctypes.CDLL(sys.argv[2])"
             cudart = installed_toolkit() / "targets/x86_64-linux/lib/libcudart.so.12"
@@ -212,7 +219,15 @@ def test_an_installed_toolkit_without_the_other_cpu(with_12_4: Workspace, tmp_pa
 def accepted(nvcc: Path, compiler: Path, sm_target: str) -> bool:
     """Whether nvcc takes an SM target; it asks the host compiler for its version."""
     name = sm_target.replace(".", "")
-    command = [nvcc, "--dryrun", "-c", f"-gencode=arch=compute_{name},code=sm_{name}", "-ccbin", compiler, "x.cu"]
+    command = [
+        str(nvcc),
+        "--dryrun",
+        "-c",
+        f"-gencode=arch=compute_{name},code=sm_{name}",
+        "-ccbin",
+        str(compiler),
+        "x.cu",
+    ]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0 or "Unsupported gpu architecture" in result.stderr, result.stderr
     return result.returncode == 0

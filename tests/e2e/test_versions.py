@@ -5,8 +5,20 @@ from __future__ import annotations
 import json
 import zipfile
 from collections import Counter
+from pathlib import Path
 
 from workspace import Workspace
+
+
+def test_twelve_wheels_in_one_invocation(all_wheels: dict[str, Path]) -> None:
+    """Of both toolkits that can be fetched anywhere, for both CPUs and all families."""
+    assert {tuple(name.split("-")[i] for i in (1, 4)) for name in all_wheels} == {
+        (f"0.7.4+{label}.{family}", f"manylinux_2_28_{cpu}.whl")
+        for label in ("cu130", "cu134")
+        for cpu in ("aarch64", "x86_64")
+        for family in ("sm9x", "sm10x", "sm12x")
+    }
+
 
 TARGETS = ["//tests/e2e/versions:cu130", "//tests/e2e/versions:cu134"]
 

@@ -84,11 +84,11 @@ class Workspace:
         [path] = Path(self.bazel("info", "output_base").stdout.strip(), "external").glob(f"*[~+]{name}")
         return path
 
-    def wheels(self, pattern: str = "//wheels:cu130") -> dict[str, Path]:
-        """Builds wheels and returns them by file name."""
-        self.bazel("build", pattern)
-        expression = f'kind("py_wheel", deps({pattern}, 1))' if pattern == "//wheels:cu130" else pattern
-        return {path.name: path for path in self.files(expression) if path.suffix == ".whl"}
+    def wheels(self, *patterns: str) -> dict[str, Path]:
+        """Builds wheels, or groups of them, in one invocation, and returns them by file name."""
+        self.bazel("build", *patterns)
+        paths = self.files(f'kind("py_wheel", deps({" + ".join(patterns)}, 1))')
+        return {path.name: path for path in paths if path.suffix == ".whl"}
 
 
 def copy_workspace(to: Path) -> None:

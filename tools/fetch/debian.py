@@ -108,7 +108,9 @@ def format_lock(lock: Lock) -> str:
         packages = ",\n".join(f"      {line}" for line in lines)
         groups.append(f"    {json.dumps(name)}: [\n{packages}\n    ]")
     text = ",\n".join(groups)
-    head = "".join(f'  "{key}": {json.dumps(value)},\n' for key, value in (("suite", lock.suite), ("component", lock.component)))
+    head = "".join(
+        f'  "{key}": {json.dumps(value)},\n' for key, value in (("suite", lock.suite), ("component", lock.component))
+    )
     return f'{{\n{head}  "groups": {{\n{text}\n  }}\n}}\n'
 
 

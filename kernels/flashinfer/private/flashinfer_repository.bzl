@@ -16,6 +16,21 @@ exports_files(glob(["csrc/**", "generated/**", "include/**"]))
 
 # Directories only: each TU names the headers that it includes.
 cuda_headers(name = "first_party", system_includes = ["include", "csrc"])
+
+# Include directories that only some modules have.
+[cuda_headers(name = "includes/" + directory, includes = [directory]) for directory in {includes}]
+"""
+
+# What packages load in place of //wheels:matrix.bzl. This repository's module extension loads that file too, and Bazel
+# 7.7.1 does not track it for the extension if a package loads it at the same moment: an edit would then not be seen
+# while the server runs. Loaded through here, it is loaded for packages after the extension is done.
+_MATRIX = """
+load("{matrix}", _ASSET_LIMIT = "ASSET_LIMIT", _RELEASE = "RELEASE", _WHEELS = "WHEELS", _sm_targets_of_label = "sm_targets_of_label")
+
+ASSET_LIMIT = _ASSET_LIMIT
+RELEASE = _RELEASE
+WHEELS = _WHEELS
+sm_targets_of_label = _sm_targets_of_label
 """
 
 def _trees(rctx):
@@ -32,15 +47,15 @@ def _trees(rctx):
           "  To do: give the absolute path of a git checkout or of an unpacked flashinfer-python wheel, or leave it out to build the pinned sources.") %
          (_CHECKOUT, checkout))
 
-def _take_generated(rctx, directory):
+def _take_generated(rctx, label, sources):
     """Links the sources that upstream rendered for one CUDA label into generated/, shared by all labels."""
-    for source in directory.readdir():
-        shared = rctx.path("generated").get_child(source.basename)
+    for name in sources:
+        shared, own = rctx.path(name), rctx.path(label).get_child(name)
         if not shared.exists:
-            rctx.symlink(source, shared)
-        elif rctx.read(shared) != rctx.read(source):
+            rctx.symlink(own, shared)
+        elif rctx.read(shared) != rctx.read(own):
             fail("%s: upstream renders %s differently for different CUDA versions (%s and %s); modules of all versions share their sources." %
-                 (rctx.name, source.basename, shared.realpath, source))
+                 (rctx.name, name, shared.realpath, own))
 
 def _flashinfer_repository_impl(rctx):
     python_root, first_party, is_checkout = _trees(rctx)
@@ -68,29 +83,34 @@ def _flashinfer_repository_impl(rctx):
             "--third-party": third_party,
         }
         execute_python(rctx, Label("//kernels/flashinfer:importer.py"), [word for pair in arguments.items() for word in pair])
-        _take_generated(rctx, rctx.path(label).get_child("generated"))
     rctx.delete("site")
     for name in ["csrc", "include"]:
         rctx.symlink(first_party.get_child(name), name)
     labels = rctx.attr.cells.keys()
+    tus = {label: [tu for m in json.decode(rctx.read(label + "/modules.json")).values() for tu in m["tus"]] for label in labels}
+    for label in labels:
+        _take_generated(rctx, label, sorted({f: None for tu in tus[label] for f in [tu["src"]] + tu["hdrs"] if f.startswith("generated/")}))
     rctx.file("modules.bzl", "\n".join(
         ['"""FlashInfer\'s modules by CUDA label."""', ""] +
         ['load("//:%s/modules.bzl", %s = "MODULES")' % (label, label) for label in labels] +
         ["", "MODULES = {%s}" % ", ".join(['"%s": %s' % (label, label) for label in labels]), ""],
     ))
-    rctx.file("BUILD.bazel", _BUILD.format(defs = str(Label("//toolchains/cuda:defs.bzl"))))
+    rctx.file("matrix.bzl", _MATRIX.format(matrix = str(Label("//wheels:matrix.bzl"))))
+    rctx.file("BUILD.bazel", _BUILD.format(
+        defs = str(Label("//toolchains/cuda:defs.bzl")),
+        includes = sorted({directory: None for label in labels for tu in tus[label] for directory in tu["includes"]}),
+    ))
     if is_checkout:
         # An edit may change what a TU includes, or what a generator says: then this rule runs again. Single files are
         # watched: where directories are, Bazel fails after the checkout has been deleted, instead of fetching again.
         generators = [f for f in python_root.get_child("flashinfer/jit").readdir(watch = "no") if f.basename.endswith(".py")]
-        modules = [m for label in labels for m in json.decode(rctx.read(label + "/modules.json")).values()]
-        sources = {f: None for m in modules for tu in m["tus"] for f in [tu["src"]] + tu["hdrs"] if not f.startswith("generated/")}
+        sources = {f: None for label in labels for tu in tus[label] for f in [tu["src"]] + tu["hdrs"] if not f.startswith("generated/")}
         for file in generators + [first_party.get_child(f) for f in sources]:
             rctx.watch(file)
 
 flashinfer_repository = repository_rule(
     implementation = _flashinfer_repository_impl,
-    doc = """FlashInfer's first-party sources and `modules.bzl`.
+    doc = """FlashInfer's first-party sources, `modules.bzl`, and `matrix.bzl`, through which packages load the matrix.
 
 With --repo_env=FLASHINFER_CHECKOUT=/absolute/path the sources of a checkout are built in place of the pinned ones.""",
     attrs = {

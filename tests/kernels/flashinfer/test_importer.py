@@ -162,6 +162,14 @@ class FunctionsTest(unittest.TestCase):
                 ):
                     importer.read_profile(path)
 
+    def test_where(self) -> None:
+        with tempfile.TemporaryDirectory() as holder:
+            path = Path(holder) / "p.json"
+            path.write_text(
+                '{"generators": [{"generator": "a:b", "args": [1], "where": "10.7a"}, {"generator": "a:c"}]}'
+            )
+            self.assertEqual([(g.args, g.where) for g in importer.read_profile(path)], [((1,), "10.7a"), ((), "")])
+
 
 class ProgramTest(unittest.TestCase):
     def setUp(self) -> None:

@@ -45,6 +45,7 @@ def _copy_local(rctx, home):
     version = rctx.attr.version
     setting = "%s=%s" % (_local_setting(version), home)
     nvcc = rctx.path(home).get_child("bin/nvcc")
+    rctx.watch(nvcc)
     found = rctx.execute([nvcc, "--version"]) if nvcc.exists else None
     if not found or " release %s," % version not in found.stdout:
         fail(("%s is not a toolkit of CUDA %s.\n  expected: its directory, with bin/nvcc of release %s\n  found:    %s\n" +
