@@ -20,6 +20,7 @@ _json_constant = repository_rule(
 def test_repositories():
     """Declares what only tests need.
 
+    - `cuobjdump`: what tests of the census compare with
     - `qemu`, `tvm_ffi_aarch64`: aarch64 modules are loaded with these on x86_64
     - `sm_target_cases`: the cases of tests/sm_targets as a constant
     """
@@ -28,6 +29,15 @@ def test_repositories():
         constant = "CASES",
         file = "cases.bzl",
         src = Label("//tests/sm_targets:cases.json"),
+    )
+    pypi_files(
+        name = "cuobjdump",
+        build_file_content = 'exports_files(["files/bin/cuobjdump"], visibility = ["//visibility:public"])\n',
+        cpu = "x86_64",
+        keep = ["bin/cuobjdump"],
+        lock = Label("//tests/e2e:cuobjdump.lock.txt"),
+        packages = ["nvidia-cuda-cuobjdump"],
+        strip_prefix = "nvidia/cu13/",
     )
     debian_files(
         name = "qemu",

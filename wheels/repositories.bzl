@@ -1,9 +1,19 @@
-"""The external repository of what wheels are packed with, for MODULE.bazel (`wheels`) and WORKSPACE."""
+"""The external repositories of what wheels are packed and checked with, for MODULE.bazel (`wheels`) and WORKSPACE."""
 
-load("//tools/fetch:defs.bzl", "pypi_files")
+load("//tools/fetch:defs.bzl", "debian_files", "pypi_files")
 
 def wheel_repositories():
-    """Declares `wheel_tools`, with the Python packages that build actions import."""
+    """Declares what build actions of wheels load.
+
+    - `wheel_tools`: Python packages
+    - `libzstd`: reads compressed device code
+    """
+    debian_files(
+        name = "libzstd",
+        files = ["usr/lib/x86_64-linux-gnu/libzstd.so.1"],
+        group = "libzstd",
+        lock = Label("//wheels:zstd.lock.json"),
+    )
     pypi_files(
         name = "wheel_tools",
         build_file_content = 'exports_files(["files"], visibility = ["//visibility:public"])\n',
@@ -13,5 +23,5 @@ def wheel_repositories():
 
 wheels = module_extension(
     implementation = lambda _module_ctx: wheel_repositories(),
-    doc = "Declares the repository of what wheels are packed with.",
+    doc = "Declares the repositories of what wheels are packed and checked with.",
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools/wheel"))
 
 from workspace import CACHE, ROOT, Workspace, copy_workspace
 
