@@ -9,6 +9,15 @@ DISTRIBUTION = "flashinfer-jit-cache"
 # A GitHub release asset must be smaller than this many bytes (GitHub docs, "About releases": under 2 GiB).
 ASSET_LIMIT = 2147483648
 
+# Percent by which a wheel may outgrow its baseline (wheels/baselines/<wheel>.json), where it has one.
+GROWTH_LIMIT = "5"
+
+# Oldest glibc that is claimed: that of upstream's wheels. The tag follows from it and from what the modules need.
+GLIBC_FLOOR = "2.28"
+
+# libdeflate's level of the members. docs/benchmarks.md has what each level, and each mode of fatbinary, weighs and costs.
+COMPRESSION_LEVEL = 6
+
 _MIB = 1024 * 1024
 
 # SM targets that ship together.
@@ -42,15 +51,21 @@ _CU129 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]
 _CU130 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "12.0f"]
 _CU134 = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "10.7a", "12.0f"]
 
-# CUDA label -> toolkit version, minimum driver, and the SM targets of each CPU.
-#
-# The driver: CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
-# Compatibility". Any driver of 12.x would run 12.8 and 12.9, but only those of 12.4 on (550.54.14) read the fatbins that
-# FlashInfer's --compress-mode=size makes.
+def _minimum_driver(cuda_version, fatbin_compression):
+    """The oldest driver that loads a wheel's modules.
+
+    CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility".
+    Zstandard in fatbins (the modes `balance` and `size`) came with 12.4: drivers before its own can't read it.
+    """
+    if cuda_version.startswith("13."):
+        return "580"
+    return "550.54.14" if fatbin_compression in ["balance", "size"] else "525.60.13"
+
+# CUDA label -> toolkit version, fatbinary's --compress-mode (the one in upstream's flags), SM targets of each CPU.
 CELLS = {
     "cu128": struct(
         cuda_version = "12.8",
-        minimum_driver = "550.54.14",
+        fatbin_compression = "size",
         sm_targets = {
             "aarch64": _CU128,
             "x86_64": _CU128,
@@ -58,7 +73,7 @@ CELLS = {
     ),
     "cu129": struct(
         cuda_version = "12.9",
-        minimum_driver = "550.54.14",
+        fatbin_compression = "size",
         sm_targets = {
             "aarch64": _CU129 + ["12.1a"],
             "x86_64": _CU129,
@@ -66,7 +81,7 @@ CELLS = {
     ),
     "cu130": struct(
         cuda_version = "13.0",
-        minimum_driver = "580",
+        fatbin_compression = "size",
         sm_targets = {
             "aarch64": _CU130 + ["11.0a", "12.1a"],
             "x86_64": _CU130,
@@ -74,7 +89,7 @@ CELLS = {
     ),
     "cu134": struct(
         cuda_version = "13.4",
-        minimum_driver = "580",
+        fatbin_compression = "size",
         sm_targets = {
             "aarch64": _CU134 + ["11.0a", "12.1a"],
             "x86_64": _CU134,
@@ -107,9 +122,10 @@ def _wheel(label, cell, cpu, name, family):
         devices = [d for d in family.devices if [sm for sm in sm_targets if runs_on(sm, d)]],
         distribution = DISTRIBUTION,
         family = name,
-        minimum_driver = cell.minimum_driver,
+        fatbin_compression = cell.fatbin_compression,
+        minimum_driver = _minimum_driver(cell.cuda_version, cell.fatbin_compression),
         sm_targets = sm_targets,
-        tag = "cp39-abi3-manylinux_2_28_" + cpu,
+        tag = "cp39-abi3-manylinux_%s_%s" % (GLIBC_FLOOR.replace(".", "_"), cpu),
         version = "%s+%s.%s" % (RELEASE, label, name),
     )
 

@@ -43,7 +43,7 @@ def _stem(src):
     """A TU's name within its module's targets."""
     return src.split("//")[-1].removeprefix(":").replace(":", "/").rpartition(".")[0].replace("/", "_").strip("_")
 
-def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], visibility = None):
+def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], fewer_kernels = {}, visibility = None):
     """Declares one module: device code per (TU, SM target), host code per TU, and the shared library.
 
     Targets (all `manual`, so that a wildcard does not compile kernels):
@@ -59,6 +59,8 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], vis
             that it asks for. A dict gives what is built in place of what is asked for: `{"10.7a": "10.0f"}`.
         library_name: the name that the runtime loads the module by. Default: `name`.
         linkopts: flags for the linker.
+        fewer_kernels: why the image of a TU for an SM target may lack kernels that another image of the TU has, by
+            `TU SM target`: `{"a/b.cu 7.5": "needs cp.async"}`. Wheels refuse any other image that does.
         visibility: of `<name>`.
     """
     images = sm_targets if type(sm_targets) == type({}) else {sm: sm for sm in sm_targets}
@@ -104,6 +106,7 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], vis
         name = name,
         cubins = selected,
         deps = cc_deps,
+        fewer_kernels = fewer_kernels,
         library_name = library_name or name,
         linkopts = linkopts,
         objects = objects,

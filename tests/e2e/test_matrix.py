@@ -46,7 +46,7 @@ def test_a_cuda_label(elsewhere: Workspace) -> None:
     elsewhere.bazel("shutdown")
     elsewhere.bazel("build", "//wheels:matrix.json")
     targets = '["8.0", "9.0a", "10.0a", "12.0f"]'
-    cell = f'struct(cuda_version = "13.4", minimum_driver = "580", sm_targets = {{"aarch64": {targets}, "x86_64": {targets}}})'
+    cell = f'struct(cuda_version = "13.4", fatbin_compression = "size", sm_targets = {{"aarch64": {targets}, "x86_64": {targets}}})'
     with edited(elsewhere.path / MATRIX, "CELLS = {", f'CELLS = {{\n    "cu135": {cell},'):
         elsewhere.bazel("build", "--nobuild", "//wheels:cu135")
         wheels = 'kind("py_wheel", deps(//wheels:cu135, 1))'

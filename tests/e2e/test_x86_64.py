@@ -121,6 +121,46 @@ def test_flashinfer_finds_exactly_the_modules_of_the_manifest(wheel: Path, tmp_p
         assert found["found"] == {m: [str(directory / m / f"{m}.so")] for m in manifest["modules"]}
 
 
+# Family, CPU, the SM targets of a host's GPUs as FlashInfer writes them, and the providers that it must choose.
+CHOICES = [
+    ("sm9x", "x86_64", "8.6", ["sm80"]),
+    ("sm9x", "x86_64", "8.9", ["sm89"]),
+    ("sm9x", "x86_64", "9.0a", ["sm90a"]),
+    ("sm9x", "x86_64", "8.6 9.0a", ["sm80", "sm90a"]),
+    ("sm9x", "x86_64", "12.0f", []),
+    ("sm10x", "x86_64", "10.3a", ["sm103a"]),
+    ("sm10x", "x86_64", "9.0a", []),
+    ("sm10x", "aarch64", "11.0a", ["sm110a"]),
+    ("sm12x", "x86_64", "12.0f", ["sm120f"]),
+    ("sm12x", "x86_64", "12.1a", ["sm120f"]),
+    ("sm12x", "aarch64", "12.1a", ["sm121a"]),
+    # Two families in one host: what the wheel has for one of them. FlashInfer compiles for the other itself.
+    ("sm12x", "x86_64", "9.0a 12.0f", ["sm120f"]),
+]
+
+CHOOSE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from flashinfer.jit import env
+print(json.dumps([[a.provider_id for a in env.get_aot_artifacts(module)] for module in json.loads(sys.argv[2])]))
+"""
+
+
+@pytest.mark.parametrize(("family", "cpu", "gpus", "providers"), CHOICES)
+def test_flashinfer_chooses_the_image_that_runs(
+    wheels: dict[str, Path], family: str, cpu: str, gpus: str, providers: list[str], tmp_path: Path
+) -> None:
+    wheel = wheels[f"flashinfer_jit_cache-0.7.4+cu130.{family}-cp39-abi3-manylinux_2_28_{cpu}.whl"]
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    modules_ = sorted(manifest_of(wheel)["modules"])
+    output = run(
+        sys.executable, "-c", CHOOSE, tmp_path, json.dumps(modules_),
+        FLASHINFER_CUDA_ARCH_LIST=gpus, FLASHINFER_WORKSPACE_BASE=str(tmp_path),
+    )  # fmt: skip
+    assert json.loads(output.splitlines()[-1]) == [providers] * len(modules_)
+
+
 def exported(wheel: Path, module: str) -> set[str]:
     """The functions that a module's dynamic symbol table defines."""
     with (

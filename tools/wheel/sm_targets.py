@@ -80,6 +80,15 @@ def runs_on(sm_target: str, device: str) -> bool:
     return parse(sm_target).runs_on(parse(device))
 
 
+def image_for(sm_targets: Iterable[str], device: str) -> str | None:
+    """The SM target of the image that a device of that compute capability loads, or None if none runs there.
+
+    The most specific one: the highest compute capability, and of one capability `a` before `f` before no suffix.
+    """
+    fitting = [sm for sm in sm_targets if runs_on(sm, device)]
+    return max(fitting, key=lambda sm: (parse(sm).major, parse(sm).minor, " fa".index(parse(sm).suffix or " ")), default=None)
+
+
 def toolkit_supports(cuda_version: str, sm_target: str) -> bool | None:
     """Whether the toolkit of a CUDA version (`13.0`) compiles for an SM target; None if that is not known here."""
     major, minor = cuda_version.split(".")[:2]

@@ -1,6 +1,6 @@
 """Compresses one file as it will lie in the zip, in an action of its own: WheelMember.
 
-    wheel_member.py --deflate DIR --file M.so --member OUT --facts OUT.json
+    wheel_member.py --deflate DIR --level N --file M.so --member OUT --facts OUT.json
 
 Packing a wheel is then a copy. The library is pinned (wheels/lock.txt), not the interpreter's zlib: that differs
 between Python builds, and so would the bytes.
@@ -23,14 +23,11 @@ def load_deflate(directory: str):  # type: ignore[no-untyped-def]
     return deflate
 
 
-# libdeflate's level. Measured in docs/benchmarks.md.
-LEVEL = 6
-
-
 def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--deflate", required=True, help="directory with the pinned package")
+    parser.add_argument("--level", type=int, required=True, help="libdeflate's, 1 to 12")
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--member", type=Path, required=True, help="the raw deflate stream")
     parser.add_argument(
@@ -39,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     deflate = load_deflate(args.deflate)
     data = args.file.read_bytes()
-    compressed = deflate.deflate_compress(data, LEVEL)
+    compressed = deflate.deflate_compress(data, args.level)
     args.member.write_bytes(compressed)
     facts = {
         "bytes": len(data),

@@ -1,9 +1,9 @@
 """Assembles a wheel from members that are compressed already: WheelPack.
 
-    wheel_pack.py --deflate DIR --spec SPEC.json --modules LIST --wheel OUT --manifest OUT.json
+    wheel_pack.py --deflate DIR --spec SPEC.json --members LIST --wheel OUT --manifest OUT.json
 
 SPEC.json holds what the rule knows (distribution, version, tag, CUDA version, CPU, family, SM targets, files); LIST
-names, a word a line, each module: name, member, facts, images or `-`.
+names, a word a line, each module: name, member, what wheel_member.py says of it, what module_check.py measured.
 
 The wheel's layout is the binary distribution format (packaging.python.org, "Binary distribution format"; PEP 427,
 PEP 376 for RECORD, PEP 639 for license files).
@@ -18,53 +18,75 @@ import hashlib
 import io
 import json
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from sm_targets import DEVICES, runs_on
-from wheel_member import LEVEL, load_deflate
+from size_report import share
+from sm_targets import DEVICES, image_for, parse, runs_on
+from wheel_member import load_deflate
 from zip_writer import Member, write_zip
 
 Json = dict[str, Any]
 
 
-def read_modules(path: Path) -> list[tuple[str, Path, Json, list[Json]]]:
-    """Reads LIST: name, compressed member, facts, and the sizes of the images in its fatbins."""
+def read_members(path: Path) -> list[tuple[str, Path, Json, Json]]:
+    """Reads LIST: name, compressed member, what the zip's directory says of it, and what was measured on the module.
+
+    Raises ValueError if the two are not about the same bytes.
+    """
     words = iter(path.read_text().splitlines())
     modules = []
     for name in words:
-        member, facts, images = Path(next(words)), json.loads(Path(next(words)).read_text()), next(words)
-        modules.append((name, member, facts, [] if images == "-" else json.loads(Path(images).read_text())))
+        member, entry, facts = Path(next(words)), *(json.loads(Path(next(words)).read_text()) for _ in range(2))
+        if entry["sha256"] != facts["sha256"]:
+            raise ValueError(f"{name}: the member is of sha256 {entry['sha256']}, the facts are of {facts['sha256']}")
+        modules.append((name, member, entry, facts))
     return modules
 
 
-def describe_module(facts: Json, images: list[Json]) -> Json:
-    """A module's entry in the manifest: sizes in bytes, sha256, and the bytes that each SM target takes."""
-    by_sm: dict[str, int] = defaultdict(int)
-    for image in images:
-        by_sm[image["sm_target"]] += image["fatbin_bytes"]
-    return {
-        "bytes": facts["bytes"],
-        "compressed_bytes": facts["compressed_bytes"],
-        "sha256": facts["sha256"],
-        "sm_targets": dict(by_sm),
+def describe_module(entry: Json, facts: Json) -> Json:
+    """A module's entry in the manifest. Sizes in bytes; those of its host code and SM targets add up to its own."""
+    parts = {"host": facts["host"], **facts["sm_targets"]}
+    shares = share(entry["compressed_bytes"], {name: part["weight"] for name, part in parts.items()})
+    described = {
+        name: {
+            "bytes": part["bytes"],
+            "compressed_bytes": shares[name],
+            **({"kernels": part["kernels"]} if "kernels" in part else {}),
+        }
+        for name, part in parts.items()
     }
+    return {
+        "bytes": entry["bytes"],
+        "compressed_bytes": entry["compressed_bytes"],
+        "sha256": entry["sha256"],
+        "host": described.pop("host"),
+        "sm_targets": dict(sorted(described.items(), key=lambda item: parse(item[0]))),
+    }
+
+
+def covers(device: str, supports: dict[str, list[str]], modules: Json) -> bool:
+    """Whether every module that can be built for a device has an image that runs there, and there is such a module.
+
+    supports: name of a module -> all SM targets that it can be built for.
+    """
+    able = [name for name, targets in supports.items() if any(runs_on(sm, device) for sm in targets)]
+    return bool(able) and all(image_for(modules[name]["sm_targets"], device) for name in able)
 
 
 def describe_wheel(spec: Json, modules: dict[str, Json]) -> Json:
     """The manifest: what is inside, so that nothing has to guess it from file names."""
-    with_images = [module for module in modules.values() if module["sm_targets"]]
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "distribution": spec["distribution"],
         "version": spec["version"],
         "cuda_version": spec["cuda_version"],
         "minimum_driver": spec["minimum_driver"],
         "cpu": spec["cpu"],
+        "tag": spec["tag"],
         "sm_family": spec["sm_family"],
         "sm_targets": spec["sm_targets"],
-        "devices": [d for d in DEVICES if all(any(runs_on(sm, d) for sm in m["sm_targets"]) for m in with_images)],
+        "devices": [device for device in DEVICES if covers(device, spec["supports"], modules)],
         "modules": modules,
     }
 
@@ -105,13 +127,13 @@ def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--deflate", required=True)
-    for option in ("spec", "modules", "wheel", "manifest"):
+    for option in ("spec", "members", "wheel", "manifest"):
         parser.add_argument(f"--{option}", type=Path, required=True)
     args = parser.parse_args()
     deflate = load_deflate(args.deflate)
     spec = json.loads(args.spec.read_text())
-    listed = read_modules(args.modules)
-    manifest = describe_wheel(spec, {name: describe_module(facts, images) for name, _, facts, images in listed})
+    listed = read_members(args.members)
+    manifest = describe_wheel(spec, {name: describe_module(entry, facts) for name, _, entry, facts in listed})
     manifest_text = json.dumps(manifest, indent=1) + "\n"
     args.manifest.write_text(manifest_text)
 
@@ -127,14 +149,15 @@ def main() -> None:
         texts[f"{dist_info}/licenses/{path}"] = Path(source).read_bytes()
 
     def text_member(path: str, data: bytes) -> Member:
-        return Member(path, bytes(deflate.deflate_compress(data, LEVEL)), deflate.crc32(data), len(data))
+        level = spec["compression_level"]
+        return Member(path, bytes(deflate.deflate_compress(data, level)), deflate.crc32(data), len(data))
 
     members = [text_member(path, data) for path, data in texts.items()]
     entries = [(path, hashlib.sha256(data).hexdigest(), len(data)) for path, data in texts.items()]
-    for module, stream, facts, _ in listed:
+    for module, stream, entry, _ in listed:
         path = f"{package}/{spec['modules_directory']}/{module}/{module}.so"
-        members.append(Member(path, stream, facts["crc32"], facts["bytes"], 0o755))
-        entries.append((path, facts["sha256"], facts["bytes"]))
+        members.append(Member(path, stream, entry["crc32"], entry["bytes"], 0o755))
+        entries.append((path, entry["sha256"], entry["bytes"]))
     # Sorted names; the dist-info directory comes last, as the format recommends, and RECORD at its end.
     in_order = sorted(members, key=lambda member: (member.name.startswith(dist_info), member.name))
     own = f"{dist_info}/RECORD"

@@ -24,14 +24,7 @@ cuda_headers(name = "first_party", system_includes = ["include", "csrc"])
 # What packages load in place of //wheels:matrix.bzl. This repository's module extension loads that file too, and Bazel
 # 7.7.1 does not track it for the extension if a package loads it at the same moment: an edit would then not be seen
 # while the server runs. Loaded through here, it is loaded for packages after the extension is done.
-_MATRIX = """
-load("{matrix}", _ASSET_LIMIT = "ASSET_LIMIT", _RELEASE = "RELEASE", _WHEELS = "WHEELS", _sm_targets_of_label = "sm_targets_of_label")
-
-ASSET_LIMIT = _ASSET_LIMIT
-RELEASE = _RELEASE
-WHEELS = _WHEELS
-sm_targets_of_label = _sm_targets_of_label
-"""
+_MATRIX = ["ASSET_LIMIT", "COMPRESSION_LEVEL", "GLIBC_FLOOR", "GROWTH_LIMIT", "RELEASE", "WHEELS", "sm_targets_of_label"]
 
 def _trees(rctx):
     """The directories that hold `flashinfer/`, and `csrc/` and `include/`: of a checkout, else the pinned sources'."""
@@ -95,7 +88,11 @@ def _flashinfer_repository_impl(rctx):
         ['load("//:%s/modules.bzl", %s = "MODULES")' % (label, label) for label in labels] +
         ["", "MODULES = {%s}" % ", ".join(['"%s": %s' % (label, label) for label in labels]), ""],
     ))
-    rctx.file("matrix.bzl", _MATRIX.format(matrix = str(Label("//wheels:matrix.bzl"))))
+    rctx.file("matrix.bzl", "\n".join(
+        ["load(%r, %s)" % (str(Label("//wheels:matrix.bzl")), ", ".join(["_%s = %r" % (name, name) for name in _MATRIX])), ""] +
+        ["%s = _%s" % (name, name) for name in _MATRIX] +
+        [""],
+    ))
     rctx.file("BUILD.bazel", _BUILD.format(
         defs = str(Label("//toolchains/cuda:defs.bzl")),
         includes = sorted({directory: None for label in labels for tu in tus[label] for directory in tu["includes"]}),

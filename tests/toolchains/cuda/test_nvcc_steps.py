@@ -91,48 +91,13 @@ class RepositoryNamesTest(unittest.TestCase):
             self.assertEqual(nvcc_steps.name_repositories(line), line)
 
 
-class FatbinTest(unittest.TestCase):
-    def image(self, size: int) -> bytes:
-        return struct.pack("<HHIQ", 2, 0x101, 64, size) + bytes(48 + size)
-
-    def test_image_sizes(self) -> None:
-        body = self.image(100) + self.image(8)
-        fatbin = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-        self.assertEqual(nvcc_steps.image_sizes(fatbin), [164, 72])
-
-    def test_other_bytes_are_refused(self) -> None:
-        with self.assertRaisesRegex(StepError, "not one fatbin"):
-            nvcc_steps.image_sizes(bytes(16))
-
-    def test_stubs_that_differ_are_named(self) -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            same, other = Path(directory, "a.c"), Path(directory, "b.c")
-            same.write_text("f")
-            other.write_text("g")
-            nvcc_steps.check_stubs("x/a.cu", str(same), [("8.0", "", str(same))])
-            with self.assertRaises(StepError) as caught:
-                nvcc_steps.check_stubs("x/a.cu", str(same), [("8.0", "", str(same)), ("9.0a", "", str(other))])
-        for words in ("x/a.cu", "SM target 9.0a", "expected: the same kernels", "__CUDA_ARCH__"):
-            self.assertIn(words, str(caught.exception))
-
+class StubTest(unittest.TestCase):
     def test_local_variables_of_a_stub_are_numbered_anew(self) -> None:
         stub = "f(void *__T{}) {{ int *__T{}; use(__T{}, x__T3); }}"
         self.assertEqual(
             nvcc_steps.normalise_stub(stub.format(90, 91, 91)), nvcc_steps.normalise_stub(stub.format(12, 40, 40))
         )
         self.assertIn("use(__smwheel1, x__T3)", nvcc_steps.normalise_stub(stub.format(90, 91, 91)))
-
-    def test_images_list(self) -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory, "list")
-            path.write_text("TU\na.cu\nplan\nstub\nIMAGE\n8.0\nc1\ns1\nIMAGE\n9.0a\nc2\ns2\nTU\nb.cu\np\ns\n")
-            self.assertEqual(
-                list(nvcc_steps.parse_images(str(path))),
-                [
-                    ("a.cu", "plan", "stub", [("8.0", "c1", "s1"), ("9.0a", "c2", "s2")]),
-                    ("b.cu", "p", "s", []),
-                ],
-            )
 
 
 if __name__ == "__main__":

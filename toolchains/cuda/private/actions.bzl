@@ -27,25 +27,27 @@ def toolchains(ctx):
     """The CUDA and the C++ toolchain of a rule that has TOOLCHAINS."""
     return (ctx.toolchains[_CUDA_TOOLCHAIN].cuda, find_cc_toolchain(ctx))
 
-def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc = None, flags = None, unused = None):
-    """Runs one step of nvcc_steps.py.
+def run_step(ctx, *, mnemonic, message, outputs, tu, arguments, inputs, step = None, program = None, cc = None, flags = None, unused = None):
+    """Runs one step of nvcc_steps.py, or a program beside it that imports it.
 
     Args:
         ctx: the rule context; it must have TOOLCHAINS and STEP_ATTRS.
-        step: the step's name.
         mnemonic: the action's.
         message: progress message.
         outputs: dict of option to File.
         tu: string, the name of the TU, or of the module for a step that joins several.
         arguments: list of Args, in their order.
         inputs: depset of Files.
+        step: the step's name.
+        program: File, the program, for what is no step of nvcc_steps.py.
         cc: the C++ toolchain, for steps that run the host compiler.
         flags: Args of nvcc's flags, for steps that do a dry run.
         unused: File of the list of unused inputs, for steps that preprocess.
     """
     cuda, _ = toolchains(ctx)
     common = ctx.actions.args()
-    common.add(step)
+    if step:
+        common.add(step)
     common.add("--nvcc", cuda.nvcc)
     common.add("--version", cuda.version)
     common.add("--tu", tu)
@@ -55,9 +57,9 @@ def run_step(ctx, *, step, mnemonic, message, outputs, tu, arguments, inputs, cc
         common.add(option, output)
     run_python(
         ctx,
-        program = ctx.file._steps,
+        program = program or ctx.file._steps,
         arguments = [common] + arguments + ([flags] if flags else []),
-        inputs = depset(transitive = [inputs, cuda.tools] + ([cc.all_files] if cc else [])),
+        inputs = depset([ctx.file._steps], transitive = [inputs, cuda.tools] + ([cc.all_files] if cc else [])),
         outputs = outputs.values(),
         mnemonic = mnemonic,
         progress_message = message,

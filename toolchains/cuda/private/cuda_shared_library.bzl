@@ -3,7 +3,7 @@
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":actions.bzl", "STEP_ATTRS", "TOOLCHAINS", "run_step", "toolchains")
 load(":providers.bzl", "CubinInfo", "CudaModuleInfo", "CudaObjectInfo")
-load(":settings.bzl", "host_transition")
+load(":settings.bzl", "FatbinCompressionInfo", "host_transition")
 load(":sm_targets.bzl", "sm_target_key")
 
 visibility(["//toolchains/cuda/..."])
@@ -25,13 +25,15 @@ def _fatbin(ctx, cuda, cc, name, tus):
             inputs += [cubin.cubin, cubin.stub]
     fatbin = ctx.actions.declare_file(ctx.label.name + ".fatbin.o")
     sizes = ctx.actions.declare_file(ctx.label.name + ".images.json")
+    mode = ctx.actions.args()
+    mode.add("--compression", ctx.attr._fatbin_compression[FatbinCompressionInfo].mode)
     run_step(
         ctx,
-        step = "fatbin",
+        program = ctx.file._fatbin_step,
         mnemonic = "CudaFatbin",
         message = "Joining the cubins of %s for %s, CUDA %s" % (name, cuda.cpu, cuda.version),
         outputs = {"--object": fatbin, "--sizes": sizes},
-        arguments = [images],
+        arguments = [mode, images],
         inputs = depset(inputs),
         cc = cc,
         tu = name,
@@ -96,7 +98,14 @@ def _cuda_shared_library_impl(ctx):
         toolchain = "@bazel_tools//tools/cpp:toolchain_type",
     )
     return [
-        CudaModuleInfo(images = sizes, library = library, name = name, sm_targets = sm_targets, supports = ctx.attr.sm_targets),
+        CudaModuleInfo(
+            fewer_kernels = ctx.attr.fewer_kernels,
+            images = sizes,
+            library = library,
+            name = name,
+            sm_targets = sm_targets,
+            supports = ctx.attr.sm_targets,
+        ),
         DefaultInfo(files = depset([library])),
     ]
 
@@ -108,11 +117,14 @@ Errors: two SM targets whose host stubs differ (names the TU and the SM targets)
     attrs = STEP_ATTRS | {
         "cubins": attr.label_list(providers = [CubinInfo], doc = "`cuda_library` targets: every TU with device code for every SM target to embed."),
         "deps": attr.label_list(cfg = host_transition, providers = [CcInfo], doc = "C++ libraries that are linked in."),
+        "fewer_kernels": attr.string_dict(doc = "Why the image of a TU for an SM target may lack kernels that another image of the TU has, by `TU SM target`: `{\"a/b.cu 7.5\": \"needs cp.async\"}`. A wheel's build fails for any other image that does."),
         "library_name": attr.string(doc = "Name that the runtime loads the module by. Default: the target's name."),
         "link_late": attr.label_list(allow_files = [".a"], doc = "Archives that are searched after the objects and before the C++ library; none of their symbols is exported.", default = ["//toolchains/cc:libstdcxx_nonshared"]),
         "linkopts": attr.string_list(doc = "More flags for the linker."),
         "objects": attr.label_list(providers = [CudaObjectInfo], mandatory = True, doc = "`cuda_object` targets: every TU."),
         "sm_targets": attr.string_list(doc = "All SM targets that the module can be built for, for the check of what a wheel promises and for messages."),
+        "_fatbin_compression": attr.label(default = "//toolchains/cuda:fatbin_compression"),
+        "_fatbin_step": attr.label(default = "//toolchains/cuda/private:fatbin_step.py", allow_single_file = True),
     },
     provides = [CudaModuleInfo],
     toolchains = TOOLCHAINS,

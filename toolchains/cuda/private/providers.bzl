@@ -37,6 +37,7 @@ CudaObjectInfo = provider(
 CudaModuleInfo = provider(
     doc = "One linked module.",
     fields = {
+        "fewer_kernels": "dict of string to string: why an image may lack kernels of its siblings, by `TU SM target`",
         "images": "File or None: JSON, the bytes of each (TU, SM target) in the module's fatbins",
         "library": "File: the shared library",
         "name": "string: the name that the runtime loads it by",
