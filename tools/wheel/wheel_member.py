@@ -4,6 +4,9 @@
 
 Packing a wheel is then a copy. The library is pinned (wheels/lock.txt), not the interpreter's zlib: that differs
 between Python builds, and so would the bytes.
+
+libdeflate compresses a buffer as a whole. The file is mapped, so the process's own memory is the compressed stream; the
+file's pages belong to the kernel's cache.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import mmap
+import os
 import sys
-from pathlib import Path
 
 
 def load_deflate(directory: str):  # type: ignore[no-untyped-def]
@@ -28,23 +32,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--deflate", required=True, help="directory with the pinned package")
     parser.add_argument("--level", type=int, required=True, help="libdeflate's, 1 to 12")
-    parser.add_argument("--file", type=Path, required=True)
-    parser.add_argument("--member", type=Path, required=True, help="the raw deflate stream")
-    parser.add_argument(
-        "--facts", type=Path, required=True, help="what the zip's directory and RECORD say of it (JSON)"
-    )
+    parser.add_argument("--file", required=True)
+    parser.add_argument("--member", required=True, help="the raw deflate stream")
+    parser.add_argument("--facts", required=True, help="what the zip's directory and RECORD say of it (JSON)")
     args = parser.parse_args()
     deflate = load_deflate(args.deflate)
-    data = args.file.read_bytes()
-    compressed = deflate.deflate_compress(data, args.level)
-    args.member.write_bytes(compressed)
-    facts = {
-        "bytes": len(data),
-        "compressed_bytes": len(compressed),
-        "crc32": deflate.crc32(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
-    args.facts.write_text(json.dumps(facts, indent=1) + "\n")
+    with open(args.file, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        # An empty file can't be mapped.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        compressed = deflate.deflate_compress(data, args.level)
+        facts = {
+            "bytes": size,
+            "compressed_bytes": len(compressed),
+            "crc32": deflate.crc32(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
+    with open(args.member, "wb") as file:
+        file.write(compressed)
+    with open(args.facts, "w") as text:
+        text.write(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ The format is PKWARE's APPNOTE.TXT 6.3.10, sections 4.3.7 (local header), 4.3.12
 
 from __future__ import annotations
 
-import shutil
+import os
 import struct
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +17,7 @@ _UNIX = 3  # "version made by": the external attributes are a Unix mode (section
 _DEFLATED = 8
 _UTF8 = 0x0800  # section 4.4.4, bit 11
 _TIME, _DATE = 0, (1 << 5) | 1  # 1980-01-01 00:00, the first moment of the format (section 4.4.6)
+_BUFFER = 1 << 20  # bytes that are copied at once: what packing takes of memory, whatever the members' sizes
 _LIMIT = 0xFFFFFFFF  # from here on sizes and offsets need zip64, which a wheel under 2 GiB never does
 
 
@@ -34,34 +35,48 @@ class Member:
     size: int
     mode: int = 0o644
 
-    def open(self) -> BinaryIO:
+    def open(self) -> FileIO | BytesIO:
         """The stream, from its start."""
-        return BytesIO(self.stream) if isinstance(self.stream, bytes) else open(self.stream, "rb")
+        return BytesIO(self.stream) if isinstance(self.stream, bytes) else FileIO(self.stream)
 
-    @property
-    def compressed_size(self) -> int:
-        """The stream's bytes."""
-        return len(self.stream) if isinstance(self.stream, bytes) else self.stream.stat().st_size
+
+def _copy(stream: FileIO | BytesIO, out: BinaryIO, buffer: memoryview) -> int:
+    """Copies a stream through `buffer`; returns its bytes."""
+    total = 0
+    while count := stream.readinto(buffer):
+        out.write(buffer[:count])
+        total += count
+    return total
 
 
 def write_zip(path: Path, members: list[Member]) -> None:
-    """Writes `members` in the given order to `path`. Raises ZipError if a size or an offset reaches 4 GiB."""
+    """Writes `members` in the given order to `path`.
+
+    Raises ZipError if a size or an offset reaches 4 GiB, or if a stream changes while it is copied.
+    """
     directory = []
+    buffer = memoryview(bytearray(_BUFFER))
     with open(path, "wb") as out:
         for member in members:
             offset, name = out.tell(), member.name.encode()
-            if max(offset, member.size, member.compressed_size) >= _LIMIT:
-                raise ZipError(
-                    f"{path.name}: {member.name} would reach beyond 4 GiB (offset {offset}, {member.size} bytes). "
-                    f"Ship fewer modules or SM targets in one wheel: a release asset must be under 2 GiB."
-                )
-            common = struct.pack(
-                "<HHHHHIIIHH",
-                _VERSION, _UTF8, _DEFLATED, _TIME, _DATE, member.crc32, member.compressed_size, member.size, len(name), 0,
-            )  # fmt: skip
-            out.write(b"PK\3\4" + common + name)
             with member.open() as stream:
-                shutil.copyfileobj(stream, out, 1 << 20)
+                compressed_size = stream.seek(0, os.SEEK_END)
+                stream.seek(0)
+                if max(offset, member.size, compressed_size) >= _LIMIT:
+                    raise ZipError(
+                        f"{path.name}: {member.name} would reach beyond 4 GiB (offset {offset}, {member.size} bytes). "
+                        f"Ship fewer modules or SM targets in one wheel: a release asset must be under 2 GiB."
+                    )
+                common = struct.pack(
+                    "<HHHHHIIIHH",
+                    _VERSION, _UTF8, _DEFLATED, _TIME, _DATE, member.crc32, compressed_size, member.size, len(name), 0,
+                )  # fmt: skip
+                out.write(b"PK\3\4" + common + name)
+                if (copied := _copy(stream, out, buffer)) != compressed_size:
+                    raise ZipError(
+                        f"{path.name}: {member.name} changed while it was copied: {compressed_size} bytes, then {copied}. "
+                        f"Build again, and change no output of the build meanwhile."
+                    )
             attributes = (0o100000 | member.mode) << 16
             directory.append(
                 b"PK\1\2"
