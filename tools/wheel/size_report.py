@@ -220,7 +220,8 @@ def _columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     ]
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """A number of things: `1 module`, `2 modules`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -268,7 +269,7 @@ def table(report: Json, largest: int = 20) -> str:
             f"{report['wheel']}: {total} bytes ({megabytes(total)}), installed {report['installed_bytes']} bytes "
             f"({megabytes(report['installed_bytes'])})",
             f"CUDA {report['cuda_version']}, {report['cpu']}, SM family {report['sm_family']}, "
-            f"{_plural(len(report['modules']), 'module')}",
+            f"{plural(len(report['modules']), 'module')}",
             "",
             "Bytes by SM target:",
             *_columns(rows, 1),
@@ -396,7 +397,7 @@ def describe(comparison: Comparison, largest: int = 5) -> str:
 
     for change in (change for change in comparison.sm_targets if not small(change)):
         name = _NAMES.get(change.name, f"SM target {change.name}")
-        where = "" if change.name == OTHER or not change.modules else f" in {_plural(len(change.modules), 'module')}"
+        where = "" if change.name == OTHER or not change.modules else f" in {plural(len(change.modules), 'module')}"
         lines.append(f"  {name} {_VERBS[change.what]}: {amount(change.bytes)}{where}")
     rest = [change for change in comparison.sm_targets if small(change)]
     if rest:
