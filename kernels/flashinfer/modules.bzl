@@ -35,6 +35,22 @@ def _merge(by_label):
 # Name -> struct: tus, linkopts, images (CUDA label -> SM target asked for -> SM target built).
 MODULES = _merge(_BY_LABEL)
 
+def modules_for(cuda_label, sm_targets):
+    """The modules of a wheel.
+
+    Args:
+        cuda_label: `cu130`.
+        sm_targets: list of SM targets that the wheel asks for.
+
+    Returns:
+        list of labels: the modules that have an image for at least one of them.
+    """
+    return [
+        "//kernels/flashinfer:" + name
+        for name, module in MODULES.items()
+        if [sm for sm in module.images.get(cuda_label, {}) if sm in sm_targets]
+    ]
+
 def flashinfer_tu(tu):
     """Describes one TU for `kernel_module`, from its entry in @flashinfer//:modules.bzl."""
     return kernel_tu(
