@@ -1,6 +1,6 @@
 """Checks a built wheel on its bytes against what it must be: WheelCheck. Part of building the wheel.
 
-    wheel_check.py --deflate DIR --wheel W.whl --spec SPEC.json --facts LIST [--baseline REPORT.json] --stamp OUT
+    wheel_check.py --wheel W.whl --spec SPEC.json --facts LIST [--baseline REPORT.json] --stamp OUT
 
 SPEC.json is what the rule knows; LIST names each module and what module_check.py measured of it, a word a line.
 """
@@ -10,15 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import elf_gate
 import size_report
 import wheel_zip
 from sm_targets import image_for, runs_on
-from wheel_member import load_deflate
 
 Json = dict[str, Any]
 
@@ -122,33 +119,34 @@ def read_facts(path: Path) -> dict[str, Json]:
     return {name: json.loads(Path(next(words)).read_text()) for name in words}
 
 
-def check(wheel: Path, spec: Json, facts: dict[str, Json], baseline: Json | None, deflate: Any) -> list[str]:
-    """All messages that a wheel fails with; those of its zip alone if it is damaged."""
+def check(wheel: Path, spec: Json, facts: dict[str, Json], baseline: Path | None) -> list[str]:
+    """All messages that a wheel fails with; the one about its zip alone if that is damaged."""
     try:
         content = wheel_zip.read(wheel)
-        members = wheel_zip.verify(wheel, content, deflate)
-    except wheel_zip.WheelError as error:
+        members = wheel_zip.verify(wheel, content)
+        report = size_report.report(wheel)
+        before = size_report.load(baseline) if baseline else None
+    except (wheel_zip.WheelError, size_report.ReportError) as error:
         return [str(error)]
     manifest = json.loads(content.texts["manifest.json"])
-    problems = [
-        *check_size(wheel.name, wheel.stat().st_size, spec, manifest),
+    refresh = f"python3 tools/release/baselines.py {spec['name']}"
+    grown = before and size_report.check_growth(report, before, float(spec["growth_limit"]), refresh)
+    return [
+        *check_size(wheel.name, content.size, spec, manifest),
+        *([grown] if grown else []),
         *check_contents(wheel.name, spec, manifest, members, facts),
         *check_promises(wheel.name, spec, manifest),
     ]
-    return problems
 
 
 def main() -> int:
     """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--deflate", required=True)
     for option in ("wheel", "spec", "facts", "stamp"):
         parser.add_argument(f"--{option}", type=Path, required=True)
     parser.add_argument("--baseline", type=Path, help="a report of the wheel as it was (size_report.py)")
     args = parser.parse_args()
-    baseline = json.loads(args.baseline.read_text()) if args.baseline else None
-    spec = json.loads(args.spec.read_text())
-    problems = check(args.wheel, spec, read_facts(args.facts), baseline, load_deflate(args.deflate))
+    problems = check(args.wheel, json.loads(args.spec.read_text()), read_facts(args.facts), args.baseline)
     if problems:
         print("\n".join(f"error: {problem}" for problem in problems), file=sys.stderr)
         return 1

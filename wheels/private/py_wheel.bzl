@@ -84,7 +84,6 @@ def _check(ctx, wheel, spec, listing, facts):
     """The validation of a wheel: building it fails if this does."""
     stamp = ctx.actions.declare_file(ctx.label.name + ".checked")
     arguments = ctx.actions.args()
-    arguments.add("--deflate", ctx.file._deflate)
     arguments.add("--wheel", wheel)
     arguments.add("--spec", spec)
     if ctx.file.baseline:
@@ -150,6 +149,7 @@ def _py_wheel_impl(ctx):
         license_files = {f.basename: f.path for f in ctx.files.license_files},
         minimum_driver = ctx.attr.minimum_driver,
         modules_directory = ctx.attr.modules_directory,
+        name = ctx.label.name,
         package = ctx.attr.package,
         sm_family = ctx.attr.sm_family,
         sm_targets = ctx.attr.sm_targets,

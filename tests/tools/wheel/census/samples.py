@@ -17,7 +17,8 @@ from zstd import Zstd
 
 HERE = Path("tests/tools/wheel/census")
 SM_TARGETS = ["8.0", "9.0a", "10.0a", "12.0f", "12.1a"]
-ZSTD = Zstd(os.environ["LIBZSTD"])
+LIBZSTD, DEFLATE = os.environ["LIBZSTD"], os.environ["DEFLATE"]
+ZSTD = Zstd(LIBZSTD)
 
 
 def real_modules() -> dict[str, bytes]:
