@@ -456,7 +456,6 @@ class WheelZipTest(unittest.TestCase):
             "a.",
             "\\",
             ":",
-            "\0",
             "\x7f",
             "~",
             "a,b",
