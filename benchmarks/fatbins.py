@@ -38,7 +38,7 @@ def seconds(profile: Path, mnemonic: str) -> float:
     """The seconds that actions of a mnemonic took, from Bazel's profile."""
     with gzip.open(profile) as file:
         events: list[dict[str, Any]] = json.load(file)["traceEvents"]
-    return sum(e["dur"] for e in events if e.get("args", {}).get("mnemonic") == mnemonic and "dur" in e) / 1e6
+    return sum(float(e["dur"]) for e in events if e.get("args", {}).get("mnemonic") == mnemonic and "dur" in e) / 1e6
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import json
 import unittest
 from pathlib import Path
 
-from sm_targets import DEVICES, family_members, parse, runs_on, toolkit_supports
+from sm_targets import DEVICES, family_members, image_for, parse, runs_on, toolkit_supports
 
 CASES = json.loads(Path("tests/sm_targets/cases.json").read_text())
 
@@ -27,6 +27,11 @@ class SmTargetsTest(unittest.TestCase):
         for image, device, expected in CASES["runs_on"]:
             with self.subTest(image=image, device=device):
                 self.assertIs(runs_on(image, device), expected)
+
+    def test_image_for(self) -> None:
+        for sm_targets, device, expected in CASES["image_for"]:
+            with self.subTest(sm_targets=sm_targets, device=device):
+                self.assertEqual(image_for(sm_targets, device), expected)
 
     def test_toolkit_supports(self) -> None:
         for cuda, sm, expected in CASES["toolkit_supports"]:

@@ -84,10 +84,7 @@ def measure(data: bytes, name: str, zstd: Zstd, deflate: Any) -> tuple[dict[str,
 
 def kernels(expected: Mapping[str, list[str]], taken: census.Census) -> dict[str, dict[str, list[str]]]:
     """TU -> SM target -> names of kernels."""
-    return {
-        tu: {image.sm: list(image.kernels) for image in images}
-        for tu, images in zip(expected, taken, strict=True)
-    }
+    return {tu: {image.sm: list(image.kernels) for image in images} for tu, images in zip(expected, taken, strict=True)}
 
 
 def main() -> int:

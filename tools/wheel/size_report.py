@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm_targets import parse
+from sm_targets import DEVICES, image_for, parse
 
 Json = dict[str, Any]
 
@@ -236,8 +236,31 @@ def by_sm_target(report: Json) -> dict[str, tuple[int, int, int]]:
     return {**ordered, OTHER: (report["other"]["compressed_bytes"], report["other"]["installed_bytes"], 0)}
 
 
+def coverage(report: Json) -> dict[str, dict[str, str | None]]:
+    """Module -> compute capability of each GPU that people have -> the SM target that it loads there, or None.
+
+    Of a module without device code it says HOST: that runs everywhere.
+    """
+    found: dict[str, dict[str, str | None]] = {}
+    for name, rows in report["modules"].items():
+        targets = [sm for sm in rows if sm != HOST]
+        found[name] = {device: image_for(targets, device) if targets else HOST for device in DEVICES}
+    return found
+
+
+def _coverage_rows(report: Json) -> list[list[str]]:
+    """The table of what runs where: a row for all modules of which the same is true."""
+    alike: dict[tuple[str | None, ...], list[str]] = defaultdict(list)
+    for name, by_device in coverage(report).items():
+        alike[tuple(by_device.values())].append(name)
+    rows = [["compute capability", *DEVICES]]
+    for images, names in sorted(alike.items(), key=lambda item: (-len(item[1]), item[1])):
+        rows.append([names[0] if len(names) == 1 else f"{len(names)} modules", *(sm or "-" for sm in images)])
+    return rows
+
+
 def table(report: Json, largest: int = 20) -> str:
-    """A report as text: totals, by SM target, and the `largest` (module, SM target) pairs by compressed bytes."""
+    """A report as text: totals, by SM target, the `largest` (module, SM target) pairs by compressed bytes, coverage."""
     total = report["bytes"]
     rows = [("SM target", "compressed", "installed", "% of file", "modules")]
     for sm, (compressed, installed, modules) in by_sm_target(report).items():
@@ -276,6 +299,9 @@ def table(report: Json, largest: int = 20) -> str:
             "",
             f"The largest of {len(pairs)} (module, SM target) pairs, in bytes:",
             *_columns(largest_rows, 2),
+            "",
+            "Which image each GPU loads (-: none runs there):",
+            *_columns(_coverage_rows(report), 1),
         ]
     )
 

@@ -86,7 +86,9 @@ def image_for(sm_targets: Iterable[str], device: str) -> str | None:
     The most specific one: the highest compute capability, and of one capability `a` before `f` before no suffix.
     """
     fitting = [sm for sm in sm_targets if runs_on(sm, device)]
-    return max(fitting, key=lambda sm: (parse(sm).major, parse(sm).minor, " fa".index(parse(sm).suffix or " ")), default=None)
+    return max(
+        fitting, key=lambda sm: (parse(sm).major, parse(sm).minor, " fa".index(parse(sm).suffix or " ")), default=None
+    )
 
 
 def toolkit_supports(cuda_version: str, sm_target: str) -> bool | None:

@@ -1,9 +1,6 @@
 """Unit tests of the nvcc step driver, on dry runs as real toolkits print them."""
 
-import struct
-import tempfile
 import unittest
-from pathlib import Path
 
 import nvcc_steps
 from nvcc_steps import StepError

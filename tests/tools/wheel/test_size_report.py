@@ -40,12 +40,14 @@ def make_wheel(path: Path, sizes: Sizes, seed: int = 0, edit: Any = None) -> dic
         )
         files[f"pkg/jit_cache/{name}/{name}.so"] = data
         members.append(member(f"pkg/jit_cache/{name}/{name}.so", data, level=1))
-        compressed = share(members[-1].compressed_size, {str(sm): size for sm, size in parts.items()})
+        stream = members[-1].stream
+        assert isinstance(stream, bytes)
+        compressed = share(len(stream), {str(sm): size for sm, size in parts.items()})
         entries = {sm: {"bytes": size, "compressed_bytes": compressed[str(sm)]} for sm, size in parts.items()}
         host = entries.pop(None)
         modules[name] = {
             "bytes": len(data),
-            "compressed_bytes": members[-1].compressed_size,
+            "compressed_bytes": len(stream),
             "sha256": "00",
             "sm_targets": {str(sm): {**entry, "kernels": 1} for sm, entry in entries.items()},
             "host": host,
@@ -238,6 +240,25 @@ class TableTest(Scratch):
         compressed = [int(rows[name][1].replace(",", "")) for name in ("host", "8.0", "12.0f", "other")]
         self.assertEqual(sum(compressed), report["bytes"])
         self.assertEqual([line.split()[:2] for line in text.splitlines()[-2:]], [["m3", "8.0"], ["m2", "8.0"]])
+
+    def test_coverage(self) -> None:
+        """What each GPU loads, in one row for modules that are alike."""
+        sizes: Sizes = {
+            "a": {None: 9, "8.0": 9, "12.0f": 9},
+            "b": {None: 9, "8.0": 9, "12.0f": 9},
+            "c": {None: 9, "9.0": 5, "9.0a": 9},
+            "host_only": {None: 9},
+        }
+        report = self.report(sizes)
+        covered = size_report.coverage(report)
+        self.assertEqual(covered["a"]["8.9"], "8.0")
+        self.assertEqual(covered["a"]["12.1"], "12.0f")
+        self.assertIsNone(covered["a"]["10.7"])
+        self.assertEqual(covered["c"]["9.0"], "9.0a")
+        self.assertEqual(set(covered["host_only"].values()), {"host"})
+        rows = [line.split() for line in table(report).partition("Which image")[2].splitlines()]
+        self.assertIn(["2", "modules", "-", "8.0", "8.0", "8.0", "-", "-", "-", "-", "-", "12.0f", "12.0f"], rows)
+        self.assertIn(["c", "-", "-", "-", "-", "9.0a", "-", "-", "-", "-", "-", "-"], rows)
 
     def test_units(self) -> None:
         for size, text in (

@@ -65,7 +65,10 @@ def fatbin(step: Step, args: argparse.Namespace) -> None:
         check_stubs(tu, canonical, images)
         out = step.scratch / f"{index}.fatbin"
         image_options = [f"--image3=kind=elf,sm={sm_name(sm)},file={path}" for sm, path, _ in images]
-        step.run("fatbinary", [*compression_flags(read_plan(plan)["fatbinary"], args.compression), *image_options, f"--create={out}"])
+        step.run(
+            "fatbinary",
+            [*compression_flags(read_plan(plan)["fatbinary"], args.compression), *image_options, f"--create={out}"],
+        )
         for (sm, path, _), size in zip(images, image_sizes(out.read_bytes()), strict=True):
             sizes.append({"tu": tu, "sm_target": sm, "cubin_bytes": os.path.getsize(path), "fatbin_bytes": size})
         symbol = fatbin_symbol(tu)

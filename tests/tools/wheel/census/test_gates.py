@@ -92,7 +92,10 @@ class ModuleTest(unittest.TestCase):
 
     def test_a_dropped_cubin(self) -> None:
         self.refused(
-            without_last_image(self.DATA), IMAGES, "kernels, tests/tools/wheel/census/stored.cu", "has no image for: SASS 12.1a"
+            without_last_image(self.DATA),
+            IMAGES,
+            "kernels, tests/tools/wheel/census/stored.cu",
+            "has no image for: SASS 12.1a",
         )
 
     def test_a_foreign_cubin(self) -> None:
@@ -149,7 +152,10 @@ class WheelTest(unittest.TestCase):
         size = self.WHEEL.stat().st_size
         self.assertEqual(self.problems(asset_limit=size + 1), "")
         self.assert_says(
-            self.problems(asset_limit=size), f"found:    {size} bytes", "a release asset is refused", "excess:   1 bytes"
+            self.problems(asset_limit=size),
+            f"found:    {size} bytes",
+            "a release asset is refused",
+            "excess:   1 bytes",
         )
         said = wheel_check.check_size("w.whl", 2147483648, self.spec | {"budget": 1 << 40}, self.manifest)
         self.assert_says(said[0], "w.whl is too large", "found:    2147483648 bytes", "excess:   1 bytes")
@@ -191,7 +197,9 @@ class WheelTest(unittest.TestCase):
 
     def test_a_module_too_many(self) -> None:
         self.facts = {}
-        self.assert_says(self.problems(supports={"kernels": []}), "kernels.so is not the module", "expected: no such file")
+        self.assert_says(
+            self.problems(supports={"kernels": []}), "kernels.so is not the module", "expected: no such file"
+        )
 
     def test_a_truncated_wheel(self) -> None:
         path = self.directory / self.WHEEL.name
@@ -201,7 +209,9 @@ class WheelTest(unittest.TestCase):
     def test_another_version_in_metadata_than_in_the_name(self) -> None:
         path = self.directory / self.WHEEL.name.replace("1.0+cu130", "1.1+cu130")
         path.write_bytes(self.WHEEL.read_bytes())
-        self.assert_says(self.problems(path), "expected: census-1.1+cu130.dist-info", "found:    census-1.0+cu130.dist-info")
+        self.assert_says(
+            self.problems(path), "expected: census-1.1+cu130.dist-info", "found:    census-1.0+cu130.dist-info"
+        )
 
     def test_no_report_as_baseline(self) -> None:
         path = self.directory / "baseline.json"
