@@ -154,7 +154,7 @@ _WITH_IMMEDIATE = _set("70-73 c2 c4-c6")
 def extensions(code: bytes | memoryview) -> Iterator[tuple[int, str]]:
     """The offset and the extension of each instruction that isn't of the baseline, in their order.
 
-    UNKNOWN is the last, for code that can't be read on.
+    UNKNOWN is the last, for code that can't be read on. A zero at the end is padding: two are an instruction.
     """
     code = bytes(code)
     position, matched = 0, _BASELINE.match
@@ -163,6 +163,8 @@ def extensions(code: bytes | memoryview) -> Iterator[tuple[int, str]]:
         if baseline:
             position = baseline.end()
             continue
+        if position == len(code) - 1 and not code[position]:
+            return
         name, end = _extension(code, position)
         if end > len(code):
             name = UNKNOWN
