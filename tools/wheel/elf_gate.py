@@ -10,10 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import struct
 import sys
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import instructions_aarch64
@@ -84,7 +87,13 @@ _CUDA_LIBRARIES = {
 # Directories that only the machine has where something was built: homes, temporary files, what CI services mount, and what
 # Bazel makes for an action. `include/root/x.h` is none of them: it is relative.
 _PATHS = re.compile(
-    rb"(?<![\w.+~-])/(?:home|root|Users|tmp|var/tmp|builds|workspace|__w)/[\x21-\x7e]{2}|/(?:execroot|sandbox|_bazel_\w+)/"
+    rb"/(?:((?:home|root|Users|tmp|var/tmp|builds|workspace|__w)/[\x21-\x7e]{2})|(?:execroot|sandbox|_bazel_\w+)/)"
+)
+# The text around a match, and what makes it a part of a longer path.
+_BEFORE, _AFTER, _RELATIVE = (
+    re.compile(rb"[\x21-\x7e]*\Z"),
+    re.compile(rb"[\x21-\x7e]{0,200}"),
+    re.compile(rb"[\w.+~-]\Z"),
 )
 
 
@@ -127,13 +136,36 @@ def _sections(elf: Elf) -> Iterator[Section]:
         yield section
 
 
+def _functions(elf: Elf) -> list[int]:
+    """The addresses at which functions begin, in ascending order; none for a module that doesn't say.
+
+    .eh_frame_hdr (LSB Core Specification, "Exception Frame Header"), with the only encodings that linkers give it: addresses
+    are 32 bits, relative to the section.
+    """
+    section = elf.section(".eh_frame_hdr")
+    content = elf.content(section) if section else memoryview(b"")
+    if not section or len(content) < 12 or bytes(content[:4]) != b"\x01\x1b\x03\x3b":
+        return []
+    (count,) = struct.unpack_from("<I", content, 8)
+    if 12 + 8 * count > len(content):
+        raise elf.error(section, f"{count} entries within its {len(content)} bytes", "fewer")
+    return sorted(section.address + address for address, _ in struct.iter_unpack("<ii", content[12 : 12 + 8 * count]))
+
+
 def _beyond_baseline(elf: Elf) -> Iterator[tuple[int, str]]:
     """The address and the extension of each host instruction that is not of the baseline."""
+    # What a linker fills gaps between functions with may be read as the beginning of an instruction, where they have no
+    # fixed size.
+    functions = _functions(elf) if elf.machine == EM_X86_64 else []
     extensions = {EM_X86_64: instructions_x86_64.extensions, EM_AARCH64: instructions_aarch64.extensions}[elf.machine]
     for section in _sections(elf):
         if section.flags & SHF_ALLOC and section.flags & SHF_EXECINSTR:
-            for offset, extension in extensions(elf.content(section)):
-                yield section.address + offset, extension
+            content = elf.content(section)
+            end = section.address + len(content)
+            within = functions[bisect_right(functions, section.address) : bisect_left(functions, end)]
+            for start, stop in pairwise([section.address, *within, end]):
+                for offset, extension in extensions(content[start - section.address : stop - section.address]):
+                    yield start + offset, extension
 
 
 def read(data: bytes | memoryview, name: str) -> ElfFacts:
@@ -387,13 +419,14 @@ def _check_paths(name: str, elf: Elf) -> Iterator[str]:
     texts = [(str(s), elf.content(s)) for s in _sections(elf) if s.name not in FATBIN_SECTIONS]
     images = [image for fatbin in fatbins(elf) for image in fatbin.images if not image.compression]
     texts += [(f"{image.kind} for {image.sm}", image.payload) for image in images]
-    found = {}
+    found: dict[str, str] = {}
     for where, content in texts:
         for match in _PATHS.finditer(content):
-            before = re.search(rb"[\x21-\x7e]*\Z", content[max(match.start() - 200, 0) : match.start()])
-            after = re.compile(rb"[\x21-\x7e]{0,200}").match(content, match.start())
+            before = _BEFORE.search(content[max(match.start() - 200, 0) : match.start()])
+            after = _AFTER.match(content, match.start())
             assert before and after
-            found[before[0].decode() + after[0].decode()] = where
+            if not (match[1] and _RELATIVE.search(before[0])):
+                found[(before[0] + after[0]).decode()] = where
     if found:
         rows = [f"    {path} ({where})" for path, where in sorted(found.items())]
         yield "\n".join(

@@ -29,7 +29,7 @@ def problems(data: bytes, label: str = "cu130", **changes: str) -> list[str]:
     cpu, cuda_version = LABELS[label]
     promise = {"cpu": cpu, "cuda_version": cuda_version, "tag": f"manylinux_2_28_{cpu}", **changes}
     elf = Elf(data, "a.so")
-    return check("a", elf, read(data, "a.so"), **promise)  # type: ignore[arg-type]
+    return check("a", elf, read(data, "a.so"), **promise)
 
 
 def elf_hash(name: str) -> int:
@@ -235,6 +235,21 @@ class WrongTest(unittest.TestCase):
         outlined = module("aarch64", atomic, "-moutline-atomics")
         self.assertIn(struct.pack("<I", 0xB8E00020), outlined)  # ldaddal w0, w0, [x1]
 
+    def test_padding(self) -> None:
+        """A zero between two functions is no part of the second, whose beginning is in .eh_frame_hdr."""
+        function = ".globl {0}\n.type {0}, @function\n{0}: .cfi_startproc\n{1}\nret\n.cfi_endproc\n"
+        end = '.section .note.GNU-stack,"",@progbits\n'
+        for code, expected in (("mov (%rbx), %rdi", ()), ("vpxor %ymm0, %ymm0, %ymm0", ("AVX2",))):
+            source = ".text\n" + function.format("f", "nop") + ".byte 0\n" + function.format("g", code) + end
+            data = module("x86_64", source, language="assembler")
+            self.assertEqual(read(data, "a.so").instruction_sets, expected)
+        elf, copy = Elf(data, "a.so"), bytearray(data)
+        section = elf.section(".eh_frame_hdr")
+        assert section
+        struct.pack_into("<I", copy, section.offset + 8, 1 << 31)
+        with self.assertRaisesRegex(ElfError, "section '.eh_frame_hdr': expected 2147483648 entries within its"):
+            read(bytes(copy), "a.so")
+
     def test_paths(self) -> None:
         for path in ("/home/me/a.h", "/root/x/y.cc", "/tmp/tmpxft_0001.cpp", "/var/tmp/x.o", "/b/execroot/_main/a.cc"):
             data = module("x86_64", f'extern "C" const char* f() {{ return "see:{path}"; }}\n')
@@ -335,6 +350,7 @@ class DamagedTest(samples.DamageTest):
                     ".dynstr",
                     ".gnu.version",
                     ".gnu.version_r",
+                    ".eh_frame_hdr",
                     ".text",
                     ".plt",
                     ".nv_fatbin",
