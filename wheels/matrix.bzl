@@ -12,9 +12,6 @@ ASSET_LIMIT = 2147483648
 # Percent by which a wheel may outgrow its baseline (wheels/baselines/<wheel>.json), where it has one.
 GROWTH_LIMIT = "5"
 
-# Oldest glibc that is claimed: that of upstream's wheels. The tag follows from it and from what the modules need.
-GLIBC_FLOOR = "2.28"
-
 # libdeflate's level of the members. docs/benchmarks.md has what each level, and each mode of fatbinary, weighs and costs.
 COMPRESSION_LEVEL = 6
 
@@ -125,7 +122,7 @@ def _wheel(label, cell, cpu, name, family):
         fatbin_compression = cell.fatbin_compression,
         minimum_driver = _minimum_driver(cell.cuda_version, cell.fatbin_compression),
         sm_targets = sm_targets,
-        tag = "cp39-abi3-manylinux_%s_%s" % (GLIBC_FLOOR.replace(".", "_"), cpu),
+        tag = "cp39-abi3-manylinux_2_28_" + cpu,
         version = "%s+%s.%s" % (RELEASE, label, name),
     )
 

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 EM_X86_64, EM_AARCH64, EM_CUDA = 62, 183, 190
 
 # sh_type
-SHT_NULL, SHT_STRTAB, SHT_DYNAMIC, SHT_NOBITS, SHT_GNU_VERNEED = 0, 3, 6, 8, 0x6FFFFFFE
+SHT_NULL, SHT_STRTAB, SHT_DYNAMIC, SHT_NOBITS = 0, 3, 6, 8
+SHT_GNU_VERNEED, SHT_GNU_VERSYM = 0x6FFFFFFE, 0x6FFFFFFF
+
+# sh_flags
+SHF_ALLOC, SHF_EXECINSTR = 2, 4
+
+# p_type and p_flags
+PT_GNU_STACK = 0x6474E551
+PF_X = 1
 
 STT_FUNC = 2
 SHN_UNDEF = 0
@@ -27,6 +35,7 @@ _DF_TEXTREL = 4
 
 _HEADER = struct.Struct("<4sBBBBB7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 _DYNAMIC = struct.Struct("<QQ")
@@ -63,6 +72,18 @@ class Section:
 def _section(name: str, header: tuple[int, ...]) -> Section:
     _, type_, flags, address, offset, size, link, info, _, entry_size = header
     return Section(name, type_, flags, address, offset, size, link, info, entry_size)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A program header, without its physical address. Offsets and sizes are in bytes."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    size: int
+    memory_size: int
 
 
 @dataclass(frozen=True)
@@ -150,7 +171,7 @@ class Elf:
             raise self.error("ELF header", f"{_HEADER.size} bytes", f"{len(self.data)} bytes")
         (
             magic, class_, encoding, version, self.os_abi, self.abi_version, self.type, self.machine, _, self.entry,
-            _, table, self.flags, _, _, _, size, count, names,
+            programs, table, self.flags, _, program_size, program_count, size, count, names,
         ) = _HEADER.unpack_from(self.data)  # fmt: skip
         if (magic, class_, encoding, version) != (b"\x7fELF", 2, 1, 1):
             found = bytes(self.data[:7]).hex(" ")
@@ -162,6 +183,8 @@ class Elf:
         first = _SECTION.unpack(self._bytes("section header 0", table, _SECTION.size))
         # gABI, "Extended section numbering": what does not fit 16 bits is in section header 0.
         count, names = count or first[5], first[6] if names == 0xFFFF else names
+        program_count = first[7] if program_count == 0xFFFF else program_count
+        self._programs = programs, program_size, program_count
         headers = list(_SECTION.iter_unpack(self._bytes("section headers", table, count * _SECTION.size)))
         if names >= len(headers):
             raise self.error("ELF header", f"the index of one of {len(headers)} sections' names", names)
@@ -184,6 +207,19 @@ class Elf:
         if len(found) > 1:
             raise self.error(found[0], "at most one of that name", len(found))
         return found[0] if found else None
+
+    def segments(self) -> list[Segment]:
+        """The program headers, in their order; none for a file that is not there to be loaded."""
+        table, size, count = self._programs
+        if count and size != _SEGMENT.size:
+            raise self.error("ELF header", f"program headers of {_SEGMENT.size} bytes", size)
+        found: list[Segment] = []
+        for type_, flags, offset, address, _, file_size, memory_size, _ in _SEGMENT.iter_unpack(
+            self._bytes("program headers", table, count * _SEGMENT.size)
+        ):
+            self._bytes(f"program header {len(found)}", offset, file_size)
+            found.append(Segment(type_, flags, offset, address, file_size, memory_size))
+        return found
 
     def content(self, section: Section) -> memoryview:
         """The bytes of a section; none, for one that takes no place in the file."""
@@ -250,17 +286,16 @@ class Elf:
             text(_DT_SONAME),
             text(_DT_RPATH),
             text(_DT_RUNPATH),
-            _DT_TEXTREL in entries or bool(flags & _DF_TEXTREL),
+            _DT_TEXTREL in entries or any(value & _DF_TEXTREL for value in entries.get(_DT_FLAGS, [])),
             flags,
             entries.get(_DT_FLAGS_1, [0])[0],
         )
 
-    def needed_versions(self) -> dict[str, set[str]]:
-        """The symbol versions that are needed, by library: {"libc.so.6": {"GLIBC_2.17"}}."""
-        needed: dict[str, set[str]] = {}
+    def _needed_versions(self) -> Iterator[tuple[str, str, int]]:
+        """Library, version, and the number by which `.gnu.version` refers to it."""
         section = self._only(SHT_GNU_VERNEED, "sections of needed versions")
         if not section:
-            return needed
+            return
         content, strings = self.content(section), self._linked_strings(section)
         left = len(content) // _VERNAUX.size  # the entries that there is place for; chains that overlap have more
 
@@ -276,14 +311,32 @@ class Elf:
             version, count, file, offset, following = entry(_VERNEED, library)
             if version != 1:
                 raise self.error(section, "entries of version 1", version)
-            versions = needed.setdefault(strings[file], set())
             offset += library
             for _ in range(count):
-                _, _, _, name, step = entry(_VERNAUX, offset)
-                versions.add(strings[name])
+                _, _, number, name, step = entry(_VERNAUX, offset)
+                yield strings[file], strings[name], number
                 offset += step
             library += following
+
+    def needed_versions(self) -> dict[str, set[str]]:
+        """The symbol versions that are needed, by library: {"libc.so.6": {"GLIBC_2.17"}}."""
+        needed: dict[str, set[str]] = {}
+        for library, version, _ in self._needed_versions():
+            needed.setdefault(library, set()).add(version)
         return needed
+
+    def symbols_by_version(self) -> dict[str, list[str]]:
+        """The symbols that are needed in a version, by version: {"GLIBC_2.27": ["expf", "powf"]}."""
+        numbers = self._only(SHT_GNU_VERSYM, "sections of symbols' versions")
+        content = self.content(numbers) if numbers else memoryview(b"")
+        if len(content) % 2:
+            raise self.error(numbers, "entries of 2 bytes", f"{len(content)} bytes")
+        versions = {number: version for _, version, number in self._needed_versions()}
+        found: dict[str, list[str]] = {version: [] for version in versions.values()}
+        for symbol, (number,) in zip(self.symbols(".dynsym"), struct.iter_unpack("<H", content), strict=False):
+            if symbol.section == SHN_UNDEF and number in versions:
+                found[versions[number]].append(symbol.name)
+        return found
 
     def notes(self, name: str) -> Iterator[Note]:
         """The entries of a note section; none, if there is no such section."""

@@ -41,7 +41,7 @@ from zstd import Zstd, ZstdError
 # sections of what it points to: whole programs, and relocatable device code (nvcc -rdc=true).
 _WRAPPER = struct.Struct("<IIQQ")
 _WRAPPER_MAGIC, _WRAPPER_VERSIONS, _WRAPPERS = 0x466243B1, (1, 2), ".nvFatBinSegment"
-_FATBINS = (".nv_fatbin", "__nv_relfatbin")
+FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 _FATBIN = struct.Struct("<IHHQ")
 _FATBIN_MAGIC = 0xBA55ED50
@@ -238,7 +238,7 @@ def fatbins(module: Elf) -> list[Fatbin]:
     if module.machine not in _RELATIVE:
         raise module.error("ELF header", f"machine {EM_X86_64} (x86_64) or {EM_AARCH64} (aarch64)", module.machine)
     found: list[Fatbin] = []
-    for name in _FATBINS:
+    for name in FATBIN_SECTIONS:
         section = module.section(name)
         if section:
             content = module.content(section)

@@ -1,7 +1,7 @@
 """Measures a module on its bytes, and fails if it is not what it was built to be: ModuleCheck.
 
     module_check.py --module M.so --name NAME --cpu CPU --cuda-version V --images IMAGES.json --deflate DIR --zstd LIB
-                    --facts OUT.json [--fewer-kernels 'TU SM=REASON'...]
+                    --tag TAG --facts OUT.json [--fewer-kernels 'TU SM=REASON'...]
 
 IMAGES.json is how the fatbins were made (CudaFatbin). OUT.json is what wheels, their manifests and reports say of the
 module: nothing else guesses it.
@@ -15,10 +15,12 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import census
+import elf_gate
 from elf import Elf, ElfError
 from fatbin import Fatbin, fatbins
 from wheel_member import load_deflate
@@ -60,9 +62,9 @@ def weights(data: memoryview, listed: list[Fatbin], deflate: Any) -> dict[str, i
     }
 
 
-def measure(data: bytes, name: str, zstd: Zstd, deflate: Any) -> tuple[dict[str, Any], census.Census]:
+def measure(elf: Elf, zstd: Zstd, deflate: Any) -> tuple[dict[str, Any], census.Census]:
     """What the bytes of a module say; raises ElfError if they are damaged or contradict themselves."""
-    elf = Elf(data, name)
+    data, name = bytes(elf.data), elf.name
     listed = fatbins(elf)
     taken = census.take(data, name, zstd)
     weight = weights(memoryview(data), listed, deflate)
@@ -78,6 +80,7 @@ def measure(data: bytes, name: str, zstd: Zstd, deflate: Any) -> tuple[dict[str,
         "sha256": hashlib.sha256(data).hexdigest(),
         "host": {"bytes": len(data) - sum(entry["bytes"] for entry in sm_targets.values()), "weight": weight["host"]},
         "sm_targets": sm_targets,
+        "elf": asdict(elf_gate.facts_of(elf)),
     }
     return facts, taken
 
@@ -91,7 +94,7 @@ def main() -> int:
     """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--module", type=Path, required=True)
-    for option in ("name", "cpu", "cuda-version", "deflate", "zstd"):
+    for option in ("name", "cpu", "cuda-version", "deflate", "tag", "zstd"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--images", type=Path, help="none for a module without device code")
     parser.add_argument("--fewer-kernels", action="append", default=[], metavar="TU SM=REASON")
@@ -99,11 +102,22 @@ def main() -> int:
     args = parser.parse_args()
     expected = provenance(json.loads(args.images.read_text())) if args.images else {}
     try:
-        facts, taken = measure(args.module.read_bytes(), args.name, Zstd(args.zstd), load_deflate(args.deflate))
+        elf = Elf(args.module.read_bytes(), args.name)
+        facts, taken = measure(elf, Zstd(args.zstd), load_deflate(args.deflate))
+        problems = [
+            *census.check(args.name, taken, expected, allowed(args.name, args.fewer_kernels)),
+            *elf_gate.check(
+                args.name,
+                elf,
+                elf_gate.ElfFacts(**facts["elf"]),
+                cpu=args.cpu,
+                cuda_version=args.cuda_version,
+                tag=args.tag.rpartition("-")[2],
+            ),
+        ]
     except ElfError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    problems = census.check(args.name, taken, expected, allowed(args.name, args.fewer_kernels))
     if problems:
         print("\n".join(f"error: {problem}" for problem in problems), file=sys.stderr)
         return 1

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import elf_gate
 import size_report
 import wheel_zip
 from sm_targets import image_for, runs_on
@@ -113,6 +114,13 @@ def check_contents(name: str, spec: Json, manifest: Json, members: dict[str, str
     return problems
 
 
+def check_tag(name: str, spec: Json, facts: dict[str, Json]) -> list[str]:
+    """The message that a wheel fails with if its platform tag is not the one that its modules deserve."""
+    measured = {module: elf_gate.ElfFacts(**entry["elf"]) for module, entry in facts.items()}
+    message = elf_gate.check_tag(name, spec["tag"].rpartition("-")[2], measured)
+    return [message] if message else []
+
+
 def read_facts(path: Path) -> dict[str, Json]:
     """Reads LIST: module -> what was measured of it."""
     words = iter(path.read_text().splitlines())
@@ -136,6 +144,7 @@ def check(wheel: Path, spec: Json, facts: dict[str, Json], baseline: Path | None
         *([grown] if grown else []),
         *check_contents(wheel.name, spec, manifest, members, facts),
         *check_promises(wheel.name, spec, manifest),
+        *check_tag(wheel.name, spec, facts),
     ]
 
 

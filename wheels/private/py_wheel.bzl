@@ -61,6 +61,7 @@ def _facts(ctx, module):
     arguments.add("--cpu", ctx.attr.cpu)
     arguments.add("--cuda-version", ctx.attr.cuda_version)
     arguments.add("--deflate", ctx.file._deflate)
+    arguments.add("--tag", ctx.attr.tag)
     arguments.add("--zstd", ctx.file._zstd)
     if module.images:
         arguments.add("--images", module.images)
@@ -143,7 +144,6 @@ def _py_wheel_impl(ctx):
         distribution = ctx.attr.distribution,
         files = {f.basename: f.path for f in ctx.files.package_files},
         generator = "smwheel " + VERSION,
-        glibc_floor = ctx.attr.glibc_floor,
         growth_limit = ctx.attr.growth_limit,
         license = ctx.attr.license,
         license_files = {f.basename: f.path for f in ctx.files.license_files},
@@ -227,7 +227,6 @@ under its limit or its budget, or has outgrown its baseline, with what grew; a z
         "devices": attr.string_list(doc = "Compute capabilities that the wheel promises to serve: a module that could be built for one must have an image that runs there."),
         "distribution": attr.string(mandatory = True, doc = "The distribution's name."),
         "fatbin_compression": attr.string(values = COMPRESSION_MODES, doc = "fatbinary's --compress-mode for all modules. Default: as the flags of each TU say."),
-        "glibc_floor": attr.string(default = "2.28", doc = "Oldest glibc that is claimed, whatever the modules would run on: with what they need, it decides which platform tag is right."),
         "growth_limit": attr.string(default = "5", doc = "Percent by which the wheel may be larger than `baseline`."),
         "license": attr.string(default = "Apache-2.0", doc = "SPDX license expression."),
         "license_files": attr.label_list(allow_files = True, doc = "Put into the dist-info directory."),

@@ -1,6 +1,7 @@
 """The gates of a wheel's build, each failing for the right reason: on real modules and wheels that are tampered with."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import struct
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import elf_gate
 import module_check
 import samples
 import size_report
@@ -32,7 +34,7 @@ def module_check_says(data: bytes, images: list[dict[str, str]], *options: str) 
         arguments = [
             "module_check.py",
             *("--module", str(module), "--name", "kernels", "--images", str(listing), "--facts", str(facts)),
-            *("--cpu", "x86_64", "--cuda-version", "13.0", "--zstd", samples.LIBZSTD, "--deflate", samples.DEFLATE),
+            *("--cpu", "x86_64", "--cuda-version", "13.0", "--tag", "cp39-abi3-manylinux_2_28_x86_64", "--zstd", samples.LIBZSTD, "--deflate", samples.DEFLATE),
             *options,
         ]
         said = io.StringIO()
@@ -113,6 +115,17 @@ class ModuleTest(unittest.TestCase):
         )
         self.assertEqual((status, said), (0, ""))
 
+    def test_another_cuda_version(self) -> None:
+        self.refused(
+            self.DATA.replace(b"libcudart.so.13\0", b"libcudart.so.12\0"), IMAGES,
+            "kernels is linked to a library of another CUDA version", "libcudart.so.13, of CUDA 13.0", "libcudart.so.12",
+        )  # fmt: skip
+
+    def test_a_symbol_that_is_too_new(self) -> None:
+        name, version = b"GLIBC_2.2.5\0", b"GLIBC_2.34\0\0"
+        assert name in self.DATA
+        self.refused(self.DATA.replace(name, version), IMAGES, "needs symbols that manylinux_2_28_x86_64 does not have", "GLIBC_2.34")
+
     def test_a_truncated_module(self) -> None:
         self.assertEqual(module_check_says(self.DATA[: len(self.DATA) // 2], IMAGES)[0], 1)
 
@@ -126,11 +139,15 @@ class WheelTest(unittest.TestCase):
         self.directory = Path(holder.name)
         with zipfile.ZipFile(self.WHEEL) as wheel:
             self.manifest = json.loads(wheel.read("census/manifest.json"))
-        self.facts = {"kernels": {"sha256": self.manifest["modules"]["kernels"]["sha256"]}}
+        with zipfile.ZipFile(self.WHEEL) as wheel:
+            elf = elf_gate.read(wheel.read("census/jit_cache/kernels/kernels.so"), "kernels")
+        self.facts: dict[str, Any] = {
+            "kernels": {"sha256": self.manifest["modules"]["kernels"]["sha256"], "elf": dataclasses.asdict(elf)}
+        }
         self.spec = {
             "asset_limit": 2147483648, "budget": 1000000, "devices": ["8.0", "9.0", "12.1"], "growth_limit": "5",
             "modules_directory": "jit_cache", "name": "cu130_x86_64", "package": "census",
-            "supports": {"kernels": SM_TARGETS},
+            "supports": {"kernels": SM_TARGETS}, "tag": "cp39-abi3-manylinux_2_28_x86_64",
         }  # fmt: skip
 
     def problems(self, wheel: Path | None = None, baseline: Any = None, **spec: Any) -> str:
@@ -212,6 +229,10 @@ class WheelTest(unittest.TestCase):
         self.assert_says(
             self.problems(path), "expected: census-1.1+cu130.dist-info", "found:    census-1.0+cu130.dist-info"
         )
+
+    def test_a_tag_that_is_not_deserved(self) -> None:
+        self.facts["kernels"]["elf"]["versions"]["GLIBC"] = "2.34"
+        self.assert_says(self.problems(), "the platform tag that its modules deserve", "manylinux_2_34_x86_64", "GLIBC_2.34")
 
     def test_no_report_as_baseline(self) -> None:
         path = self.directory / "baseline.json"
