@@ -17,7 +17,7 @@ from zstd import Zstd
 
 HERE = Path("tests/tools/wheel/census")
 SM_TARGETS = ["8.0", "9.0a", "10.0a", "12.0f", "12.1a"]
-LIBZSTD, DEFLATE = os.environ["LIBZSTD"], os.environ["DEFLATE"]
+LIBZSTD = os.environ["LIBZSTD"]
 ZSTD = Zstd(LIBZSTD)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import struct
 import tempfile
 import unittest
@@ -34,7 +35,18 @@ def module_check_says(data: bytes, images: list[dict[str, str]], *options: str) 
         arguments = [
             "module_check.py",
             *("--module", str(module), "--name", "kernels", "--images", str(listing), "--facts", str(facts)),
-            *("--cpu", "x86_64", "--cuda-version", "13.0", "--tag", "cp39-abi3-manylinux_2_28_x86_64", "--zstd", samples.LIBZSTD, "--deflate", samples.DEFLATE),
+            *(
+                "--cpu",
+                "x86_64",
+                "--cuda-version",
+                "13.0",
+                "--tag",
+                "cp39-abi3-manylinux_2_28_x86_64",
+                "--zstd",
+                samples.LIBZSTD,
+                "--deflate",
+                os.environ["DEFLATE"],
+            ),
             *options,
         ]
         said = io.StringIO()
@@ -124,7 +136,12 @@ class ModuleTest(unittest.TestCase):
     def test_a_symbol_that_is_too_new(self) -> None:
         name, version = b"GLIBC_2.2.5\0", b"GLIBC_2.34\0\0"
         assert name in self.DATA
-        self.refused(self.DATA.replace(name, version), IMAGES, "needs symbols that manylinux_2_28_x86_64 does not have", "GLIBC_2.34")
+        self.refused(
+            self.DATA.replace(name, version),
+            IMAGES,
+            "needs symbols that manylinux_2_28_x86_64 does not have",
+            "GLIBC_2.34",
+        )
 
     def test_a_truncated_module(self) -> None:
         self.assertEqual(module_check_says(self.DATA[: len(self.DATA) // 2], IMAGES)[0], 1)
@@ -232,7 +249,9 @@ class WheelTest(unittest.TestCase):
 
     def test_a_tag_that_is_not_deserved(self) -> None:
         self.facts["kernels"]["elf"]["versions"]["GLIBC"] = "2.34"
-        self.assert_says(self.problems(), "the platform tag that its modules deserve", "manylinux_2_34_x86_64", "GLIBC_2.34")
+        self.assert_says(
+            self.problems(), "the platform tag that its modules deserve", "manylinux_2_34_x86_64", "GLIBC_2.34"
+        )
 
     def test_no_report_as_baseline(self) -> None:
         path = self.directory / "baseline.json"
