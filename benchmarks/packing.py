@@ -132,15 +132,15 @@ class Work:
         """WheelMember of a module."""
         member = self.out / f"{number}.member"
         files = ["--file", str(module(self.tree, number)), "--member", str(member), "--facts", f"{member}.json"]
-        return [*PYTHON, str(TOOLS / "wheel_member.py"), "--deflate", str(DEFLATE), *files]
+        return [*PYTHON, str(TOOLS / "wheel_member.py"), "--deflate", str(DEFLATE), "--level", str(LEVEL), *files]
 
     def pack_command(self) -> list[str]:
         """WheelPack."""
         files = [
             "--spec",
             "spec.json",
-            "--modules",
-            "modules",
+            "--members",
+            "members",
             "--wheel",
             self.wheel.name,
             "--manifest",
@@ -149,9 +149,10 @@ class Work:
         return [*PYTHON, str(TOOLS / "wheel_pack.py"), "--deflate", str(DEFLATE), *files]
 
     def write_inputs(self) -> None:
-        """Writes what the rule writes: the specification, the list of modules and what their fatbins contain."""
+        """Writes what the rule and ModuleCheck write: the specification, the list of modules, what was measured of each."""
         self.out.mkdir()
         spec = {
+            "compression_level": LEVEL,
             "cpu": "x86_64",
             "cuda_version": "13.0",
             "distribution": "kernels",
@@ -165,24 +166,26 @@ class Work:
             "sm_family": "all",
             "sm_targets": SM_TARGETS,
             "summary": "A benchmark",
+            "supports": {module(self.tree, number).stem: SM_TARGETS for number in range(MODULES)},
             "tag": "cp39-abi3-manylinux_2_28_x86_64",
             "version": "1.0",
         }
         (self.out / "spec.json").write_text(json.dumps(spec))
         lines = []
         for number in range(MODULES):
-            images = [
-                {"tu": "kernel", "sm_target": sm, "fatbin_bytes": module(self.tree, number).stat().st_size // 4}
-                for sm in SM_TARGETS
-            ]
-            (self.out / f"{number}.images.json").write_text(json.dumps(images))
-            lines += [
-                module(self.tree, number).stem,
-                f"{number}.member",
-                f"{number}.member.json",
-                f"{number}.images.json",
-            ]
-        (self.out / "modules").write_text("".join(f"{line}\n" for line in lines))
+            self.write_facts(number)
+            stem = module(self.tree, number).stem
+            lines += [stem, f"{number}.member", f"{number}.member.json", f"{number}.facts.json"]
+        (self.out / "members").write_text("".join(f"{line}\n" for line in lines))
+
+    def write_facts(self, number: int) -> None:
+        """Writes what ModuleCheck measures of a module. These modules hold no device code; their parts are invented."""
+        data = module(self.tree, number).read_bytes()
+        part = len(data) // 4
+        targets = {sm: {"bytes": part, "kernels": 1, "weight": part} for sm in SM_TARGETS}
+        host = {"bytes": len(data) - part * len(SM_TARGETS), "weight": part}
+        facts = {"sha256": hashlib.sha256(data).hexdigest(), "host": host, "sm_targets": targets}
+        (self.out / f"{number}.facts.json").write_text(json.dumps(facts))
 
     def run(self, command: list[str]) -> None:
         """Runs a command in `out`."""
@@ -244,13 +247,14 @@ def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
     """Measures; yields a line when it is known."""
     work = Work(directory / "tree", directory / "out")
     cores = os.cpu_count() or 1
+    yield f"{time.strftime('%Y-%m-%d')}, {cores} cores, load average before: {os.getloadavg()[0]:.1f}"
     # In processes of their own, so that this one stays small: children's peaks start at their parent's.
     with ProcessPoolExecutor(1) as other:
         ratio = other.submit(make_tree, work.tree, args.wheel, args.scale).result()
         sizes = sorted((module(work.tree, n).stat().st_size, n) for n in range(MODULES))
         raw = sum(size for size, _ in sizes)
         yield f"{MODULES} modules, {raw / 1e6:.0f} MB, the largest {sizes[-1][0] / 1e6:.0f} MB; they compress to {ratio:.3f}"
-        work.write_inputs()
+        other.submit(work.write_inputs).result()
 
         with Clock() as members:
             work.members()
@@ -269,6 +273,7 @@ def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
         for run in range(args.repetitions):
             number = sizes[MODULES // 2][1]
             other.submit(change, module(work.tree, number), args.wheel, MODULES + run).result()
+            other.submit(work.write_facts, number).result()
             for stale in (f"{number}.member", f"{number}.member.json", "manifest.json", work.wheel.name, "copy"):
                 (work.out / stale).unlink(missing_ok=True)
             with Clock() as again:
