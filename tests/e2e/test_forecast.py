@@ -43,7 +43,7 @@ def test_a_wheel_as_it_is(here: Workspace, all_wheels: dict[str, Path], name: st
 
 
 def test_only_links_run_for_a_target_that_exists(here: Workspace, all_wheels: dict[str, Path]) -> None:
-    """The cubins of the other CPU's wheel serve, with no disk cache to ask."""
+    """The cubins that another family's wheel has serve as they are: not even a disk cache is asked for them."""
     bazel = driven(here)
     forecast.exact(bazel, "cu130_x86_64_sm10x", add=["12.0f"], remove=["10.3a"])
     assert sm_targets(bazel.actions) == set()
@@ -99,16 +99,20 @@ def test_in_words(here: Workspace, all_wheels: dict[str, Path], capsys: pytest.C
         "cu130_x86_64_sm12x with SM targets 8.0, 12.0f, 12.1a, exactly:",
         "limit:    under 2147483648 bytes",
         "headroom: ",
-        "against the wheel as it is:",
+        "Against the wheel as it is:",
         "SM target 12.1a was added: +",
     ):
         assert text in out
 
 
-def test_estimate_is_within_its_own_error(here: Workspace, all_wheels: dict[str, Path]) -> None:
-    """12.1a for x86_64, known from no other wheel, against what it really weighs."""
+def test_estimate(here: Workspace, all_wheels: dict[str, Path]) -> None:
+    """12.1a for x86_64, from 12.0f, against what it really weighs: 1.8 % off when this was written.
+
+    It hangs on the shares in the manifest: with shares by installed bytes it was 9.1 %, since host code deflates to half
+    and images, which fatbinary has compressed, hardly at all.
+    """
     [wheel] = [path for name, path in all_wheels.items() if "+cu130.sm12x" in name and "x86_64" in name]
     path, _ = forecast.exact(driven(here), "cu130_x86_64_sm12x", add=["12.1a"])
     real, found = report(path), forecast.estimate([report(wheel)], ["12.1a"])
     assert set(found.sisters["12.1a"]) == {"12.0f"}
-    assert abs(found.report["bytes"] / real["bytes"] - 1) < 0.02
+    assert abs(found.report["bytes"] / real["bytes"] - 1) < 0.04

@@ -90,15 +90,16 @@ def changed(what: str, sm_targets: Sequence[str], add: Sequence[str], remove: Se
 
 @dataclass(frozen=True)
 class Bazel:
-    """A workspace, and flags for every command in it that builds."""
+    """A workspace, and flags of `bazel build` in it."""
 
     workspace: Path
     flags: tuple[str, ...] = ()
 
     def run(self, command: str, *arguments: str) -> str:
         """What a command prints; what Bazel says meanwhile goes to the terminal. Raises ForecastError."""
-        flags = () if command == "info" else self.flags
-        words = [str(self.workspace / "bazelw"), command, *flags, *arguments]
+        flags = self.flags if command in ("build", "cquery") else ()
+        quiet = () if command == "build" else ("--ui_event_filters=-info", "--noshow_progress")
+        words = [str(self.workspace / "bazelw"), command, *flags, *quiet, *arguments]
         result = subprocess.run(words, cwd=self.workspace, stdout=subprocess.PIPE, text=True, check=False)
         if result.returncode:
             found = f"exit status {result.returncode} of {' '.join(words)}"
@@ -423,7 +424,7 @@ def _exact(args: argparse.Namespace) -> int:
     if not against:
         bazel.run("build", "--norun_validations", f"//wheels:{args.wheel}")
         against = bazel.file(f"//wheels:{args.wheel}")
-    print(f"against {'the wheel as it is' if not args.against else against}:")
+    print(f"Against {args.against or 'the wheel as it is'}:")
     print(describe(compare(load(against), new)))
     return 0 if size < LIMIT else 1
 
@@ -433,7 +434,7 @@ def _estimate(args: argparse.Namespace) -> int:
     found = estimate(reports, args.add, args.remove)
     print(f"{reports[0]['wheel']} with {', '.join(args.add) or 'nothing'} added, estimated:")
     print(describe_estimate(found))
-    print("against the wheel as it is:")
+    print("Against the wheel as it is:")
     print(describe(compare(reports[0], found.report)))
     if args.json:
         write(args.json, dump(found.report))
