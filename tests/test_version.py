@@ -1,4 +1,4 @@
-"""smwheel's version is in two files, since MODULE.bazel can't load another."""
+"""smwheel's version is in three files: MODULE.bazel can't load another, and pip reads pyproject.toml."""
 
 import re
 import unittest
@@ -6,11 +6,12 @@ from pathlib import Path
 
 
 class VersionTest(unittest.TestCase):
-    def test_both_files_agree(self) -> None:
+    def test_all_files_agree(self) -> None:
         module = re.search(r'^    version = "(.+)",$', Path("MODULE.bazel").read_text(), re.MULTILINE)
         constant = re.search(r'^VERSION = "(.+)"$', Path("version.bzl").read_text(), re.MULTILINE)
-        assert module and constant
-        self.assertEqual(module[1], constant[1])
+        project = re.search(r'^version = "(.+)"$', Path("python/pyproject.toml").read_text(), re.MULTILINE)
+        assert module and constant and project
+        self.assertEqual({module[1], project[1]}, {constant[1]})
 
 
 if __name__ == "__main__":

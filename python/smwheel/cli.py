@@ -1,0 +1,49 @@
+"""The command line: `smwheel`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from smwheel import __version__
+from smwheel.errors import SmwheelError
+
+# Name of a command -> what it does, a line for `smwheel --help`. Its module is imported when it is called.
+COMMANDS: dict[str, str] = {}
+
+
+class _Lazy(click.Group):
+    """A group whose commands are imported one by one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"smwheel.commands.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def group() -> None:
+    """Wheels of CUDA kernels, one per (CUDA version, CPU, GPU SM family): install the right one, see what is in one,
+    check, index and publish them.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and exits: 0, or the exit code of the error."""
+    try:
+        group.main(arguments, standalone_mode=True)
+    except SmwheelError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
