@@ -11,7 +11,16 @@ from smwheel import __version__
 from smwheel.errors import SmwheelError
 
 # Name of a command -> what it does, a line for `smwheel --help`. Its module is imported when it is called.
-COMMANDS: dict[str, str] = {}
+COMMANDS = {
+    "install": "Install the wheel whose code runs on this machine's GPUs.",
+    "doctor": "Say what is wrong with what is installed, and how to mend it.",
+    "inspect": "What is in a wheel: SM targets, coverage, sizes.",
+    "diff": "What changed from one wheel to another.",
+    "check": "Whether a directory of wheels is the whole matrix, and each wheel sound.",
+    "index": "Write a static package index of wheels.",
+    "publish": "Publish wheels to a GitHub release, all or none.",
+    "report": "One page about a directory of wheels: sizes, coverage, growth.",
+}
 
 
 class _Lazy(click.Group):
@@ -35,9 +44,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def group() -> None:
-    """Wheels of CUDA kernels, one per (CUDA version, CPU, GPU SM family): install the right one, see what is in one,
-    check, index and publish them.
-    """
+    """Wheels of CUDA kernels, one per (CUDA version, CPU, GPU SM family)."""
 
 
 def main(arguments: list[str] | None = None) -> None:
