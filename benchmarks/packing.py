@@ -244,6 +244,7 @@ def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
     """Measures; yields a line when it is known."""
     work = Work(directory / "tree", directory / "out")
     cores = os.cpu_count() or 1
+    yield f"{time.strftime('%Y-%m-%d')}, {cores} cores, load average before: {os.getloadavg()[0]:.1f}"
     # In processes of their own, so that this one stays small: children's peaks start at their parent's.
     with ProcessPoolExecutor(1) as other:
         ratio = other.submit(make_tree, work.tree, args.wheel, args.scale).result()
