@@ -20,6 +20,7 @@ import importlib.metadata
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -93,9 +94,12 @@ def change(path: Path, wheels: list[Path], seed: int) -> None:
     write_module(path, material(wheels), size, seed)
 
 
-def one_thread(tree: Path, out: Path) -> tuple[int, float]:
-    """Does on one thread what the members' actions do; returns the compressed bytes and the seconds in deflate alone."""
-    total, seconds = 0, 0.0
+def one_thread(tree: Path, out: Path) -> tuple[int, float, float]:
+    """Does on one thread what the members' actions do.
+
+    Returns the compressed bytes, the wall seconds in deflate alone, and the CPU seconds of everything.
+    """
+    total, seconds, cpu = 0, 0.0, -time.process_time()
     with open(out, "wb") as file:
         for number in range(MODULES):
             data = module(tree, number).read_bytes()
@@ -107,7 +111,7 @@ def one_thread(tree: Path, out: Path) -> tuple[int, float]:
             file.write(compressed)
             total += len(compressed)
     out.unlink()
-    return total, seconds
+    return total, seconds, cpu + time.process_time()
 
 
 def module(tree: Path, number: int) -> Path:
@@ -202,19 +206,27 @@ class Work:
         return [*PYTHON, "-c", code]
 
 
+def cpu_of_children() -> float:
+    """CPU seconds of this process's children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @dataclass
 class Clock:
-    """Wall time of a block in seconds. Everything written before is on disk when it starts."""
+    """Wall time of a block and CPU time of its children, seconds. Everything written before is on disk when it starts."""
 
     seconds: float = 0
+    cpu: float = 0
 
     def __enter__(self) -> Clock:
         os.sync()
-        self.seconds = -time.perf_counter()
+        self.seconds, self.cpu = -time.perf_counter(), -cpu_of_children()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter()
+        self.cpu += cpu_of_children()
 
 
 def memory(command: list[str], directory: Path) -> tuple[int, int]:
@@ -264,12 +276,13 @@ def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
         size = work.wheel.stat().st_size
         yield f"cold: all members on {cores} cores, {members.seconds:.2f} s, and packing, {pack.seconds:.2f} s: {cold:.2f} s"
         with Clock() as alone:
-            compressed, seconds = other.submit(one_thread, work.tree, directory / "streams").result()
+            compressed, seconds, cpu = other.submit(one_thread, work.tree, directory / "streams").result()
         yield f"one thread, same library: {alone.seconds:.2f} s, of which deflate {seconds:.2f} s; size {compressed / size:.4f} of the wheel's"
         for what, base in (("one thread", alone.seconds), ("its deflate", seconds)):
             yield f"  {what} : cold = {base / cold:.2f}, {base / cold / cores:.2f} per core"
+        yield f"  CPU seconds, one thread : cold = {cpu:.1f} : {members.cpu + pack.cpu:.1f} = {cpu / (members.cpu + pack.cpu):.2f}"
 
-        first, last = [], []
+        first, last, cpus = [], [], []
         for run in range(args.repetitions):
             number = sizes[MODULES // 2][1]
             other.submit(change, module(work.tree, number), args.wheel, MODULES + run).result()
@@ -283,11 +296,13 @@ def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
             with Clock() as copy:
                 work.run(["cp", "--reflink=never", work.wheel.name, "copy"])
             last.append(copy.seconds)
+            cpus.append(again.cpu / copy.cpu)
         (work.out / "copy").unlink()
         yield f"one module changed, its member and packing: {spread(first)}"
         yield f"cp of the wheel, {work.wheel.stat().st_size / 1e6:.0f} MB:          {spread(last)}"
         ratios = [a / b for a, b in zip(first, last, strict=True)]
         yield f"  packing again : cp, in pairs               {statistics.median(ratios):8.2f}   ({min(ratios):.2f} to {max(ratios):.2f})"
+        yield f"  the same in CPU seconds                    {statistics.median(cpus):8.2f}   ({min(cpus):.2f} to {max(cpus):.2f})"
 
         other_wheel = directory / "other"
         other_wheel.mkdir()
