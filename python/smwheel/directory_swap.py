@@ -50,22 +50,41 @@ def _locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _beside(root: Path) -> tuple[Path, Path]:
+    """Where the new directory is made, and where the old one is for a moment if they can't be exchanged."""
+    return root.with_name(f".{root.name}.new"), root.with_name(f".{root.name}.old")
+
+
+def _settle(root: Path) -> None:
+    """Ends what a killed run began; the directory that `root` is in is locked."""
+    new, old = _beside(root)
+    if old.exists() and not root.exists():
+        os.rename(old, root)
+    for left in (new, old):
+        if left.exists():
+            shutil.rmtree(left)
+
+
+def settle(root: Path) -> None:
+    """Puts right what a killed run left: `root` is there, if it was, and nothing is beside it. Raises OSError."""
+    root = root.resolve()
+    if any(path.exists() for path in _beside(root)):
+        with _locked(root.parent):
+            _settle(root)
+
+
 @contextmanager
 def changed(root: Path) -> Iterator[Path]:
     """Gives a copy of `root` to change, which takes its place when the block ends without an exception.
 
     The copy's files are hard links: a file of it may be replaced, never written to. It lies beside `root`, as
-    `.<name>.new`; what a killed run left there is removed by the next one. Two runs wait for each other. Raises OSError.
+    `.<name>.new`. Two runs wait for each other. Raises OSError.
     """
     root = root.resolve()
     root.parent.mkdir(parents=True, exist_ok=True)
-    new, old = root.with_name(f".{root.name}.new"), root.with_name(f".{root.name}.old")
+    new, old = _beside(root)
     with _locked(root.parent):
-        if old.exists() and not root.exists():
-            os.rename(old, root)
-        for left in (new, old):
-            if left.exists():
-                shutil.rmtree(left)
+        _settle(root)
         try:
             if root.exists():
                 shutil.copytree(root, new, copy_function=_link, symlinks=True)
@@ -75,10 +94,9 @@ def changed(root: Path) -> Iterator[Path]:
             if not root.exists():
                 os.rename(new, root)
             elif not _exchange(new, root):
-                # There is a moment without `root` here: then `old` is it, and the next run puts it back.
+                # There is a moment without `root` here: then `old` is it, and `_settle` puts it back.
                 os.rename(root, old)
                 os.rename(new, root)
         finally:
-            # After an exchange this is the old directory. A reader sees neither name.
-            for left in (new, old) if root.exists() else (new,):
-                shutil.rmtree(left, ignore_errors=True)
+            # After an exchange `new` is the old directory.
+            _settle(root)

@@ -23,15 +23,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from packaging.version import InvalidVersion, Version
 
-from smwheel.directory_swap import changed
+from smwheel.directory_swap import changed, settle
 from smwheel.errors import SmwheelError
 from smwheel.wheel_file import WheelFile, guarded, read_wheel, sha256
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 Json = dict[str, Any]
 
@@ -278,12 +282,17 @@ def load(text: str, file: str) -> list[Entry]:
         ) from error
 
 
-def _html(title: str, links: list[tuple[dict[str, str], str]]) -> str:
-    import jinja2
+@cache
+def _template() -> Template:
+    """The form of every HTML page. jinja2 is imported when the first is written."""
+    from jinja2 import Environment
 
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, autoescape=True, keep_trailing_newline=True)
-    return environment.get_template("simple_page.html").render(version=API_VERSION, title=title, links=links)
+    text = Path(__file__).with_name("simple_page.html").read_text(encoding="utf-8")
+    return Environment(autoescape=True, keep_trailing_newline=True).from_string(text)
+
+
+def _html(title: str, links: list[tuple[dict[str, str], str]]) -> str:
+    return _template().render(version=API_VERSION, title=title, links=links)
 
 
 def _json(content: Json) -> str:
@@ -477,6 +486,7 @@ def update(
     """
     pairs = read_wheels(wheels)
     read = {wheel.path.name: wheel for wheel, _ in pairs}
+    settle(root)
     advertised = base_url is None or metadata_directory is not None
     new = merge([], (entry_of(wheel, digest, base_url, advertised, upload_time) for wheel, digest in pairs))
     plan = _plan(root, new, read, yanked or {})

@@ -101,7 +101,7 @@ def _check_manifest(wheel: WheelFile, manifest: Json) -> None:
     """Checks that the manifest says what the file's name and METADATA say."""
     for what, expected, found in (
         ("distribution in the manifest", wheel.name, canonicalize_name(manifest["distribution"])),
-        ("version in the manifest", wheel.content.dist_info.split("-")[1].removesuffix(".dist-info"), wheel.version),
+        ("version in the manifest", wheel.path.name.split("-")[1], wheel.version),
         ("tag in the manifest", "-".join(wheel.path.stem.split("-")[-3:]), wheel.tag),
         # An exact pin is the only thing that names a wheel of one family; installers see the version alone.
         ("local version", f"{wheel.cuda_label}.{wheel.sm_family}", wheel.version.partition("+")[2]),
