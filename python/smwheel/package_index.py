@@ -1,11 +1,11 @@
 """A static package index of wheels: its pages as pure functions of its entries, and the directory that holds them.
 
     index.json                                     every wheel, for programs
-    index.html                                     the page of links below, for people
+    index.html                                     the directories below, for people
     <label>/<family>/index.html, simple.json       the projects (PEP 503, PEP 691)
     <label>/<family>/<project>/index.html, simple.json    the files of one
     files/                                         wheels and their .metadata, unless they are hosted elsewhere
-    nightly/                                       the same three for pre-releases
+    nightly/                                       an index as this one, of pre-releases and development releases
 
 An installer is given `<root>/<label>/<family>/`. No page has wheels of two SM families or CUDA versions: of one version,
 installers take the local version that sorts last (PEP 440), and "sm10x" < "sm12x" < "sm9x".
@@ -26,7 +26,7 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from packaging.version import InvalidVersion, Version
 
@@ -42,6 +42,8 @@ Json = dict[str, Any]
 SCHEMA = 1
 # PEP 629; PEP 833 freezes HTML at this version. JSON has PEP 700's fields since 1.1, PEP 792's since 1.4.
 API_VERSION = "1.4"
+
+NIGHTLY = "nightly/"
 
 _PIECE = 1 << 20
 _PART = re.compile(r"[a-z0-9]+")
@@ -66,7 +68,7 @@ class RefusedError(SmwheelError):
 class Entry:
     """A wheel of the index, as index.json has it. `size` is in bytes.
 
-    url: absolute, or relative to the root, percent-encoded
+    url: absolute, or relative to the directory of index.json, percent-encoded
     metadata_sha256: of the file `<url>.metadata` (PEP 658), None if there is none
     upload_time: `2026-11-30T12:00:00.000000Z` (PEP 700), None if nobody said
     yanked: the reason, which may be empty (PEP 592); None for a wheel that is not yanked
@@ -93,8 +95,18 @@ class Entry:
 
     @property
     def directory(self) -> str:
-        """What an installer is given, relative to the root: `cu130/sm12x`, `nightly/cu130/sm12x`."""
-        return f"{subtree(self.version)}{self.cuda_label}/{self.sm_family}"
+        """What an installer is given, relative to the directory of index.json: `cu130/sm12x`."""
+        return f"{self.cuda_label}/{self.sm_family}"
+
+    @property
+    def subtree(self) -> str:
+        """Which index it is in: `nightly/` for pre-releases and development releases (PEP 440), else the root."""
+        return NIGHTLY if Version(self.version).is_prerelease else ""
+
+    @property
+    def hosted(self) -> str | None:
+        """Where the wheel's file is, relative to the root, or None if it is hosted elsewhere."""
+        return None if urlsplit(self.url).scheme else self.subtree + unquote(self.url)
 
 
 @dataclass(frozen=True)
@@ -104,11 +116,6 @@ class Outcome:
     added: tuple[str, ...]
     wheels: int
     written: bool
-
-
-def subtree(version: str) -> str:
-    """Where a version belongs: `nightly/` for pre-releases and development releases (PEP 440), else the root."""
-    return "nightly/" if Version(version).is_prerelease else ""
 
 
 def timestamp(text: str) -> str:
@@ -138,7 +145,7 @@ def entry_of(
     name = quote(wheel.path.name, safe="")
     return Entry(
         filename=wheel.path.name,
-        url=f"{base_url.rstrip('/')}/{name}" if base_url else f"{subtree(wheel.version)}files/{name}",
+        url=f"{base_url.rstrip('/')}/{name}" if base_url else f"files/{name}",
         sha256=digest,
         size=wheel.size,
         distribution=wheel.name,
@@ -301,7 +308,7 @@ def _json(content: Json) -> str:
 
 def _address(entry: Entry, directory: str) -> str:
     """The URL of a wheel on a page in `directory`."""
-    return posixpath.relpath(entry.url, directory) if _hosted(entry) else entry.url
+    return posixpath.relpath(entry.url, directory) if entry.hosted else entry.url
 
 
 def _link(entry: Entry, directory: str) -> tuple[dict[str, str], str]:
@@ -333,13 +340,13 @@ def _file(entry: Entry, directory: str) -> Json:
     return file
 
 
-def pages(entries: Iterable[Entry]) -> dict[str, str]:
-    """The text of every page, by its path from the root. Same entries, same text, in whatever order they come."""
-    entries = in_order(entries)
+def _pages(entries: Sequence[Entry]) -> dict[str, str]:
+    """The pages of one index, whose entries are in order."""
     by_directory: dict[str, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
         by_directory[entry.directory][entry.distribution].append(entry)
     found = {"index.json": dump(entries)}
+    links = []
     for directory, projects in sorted(by_directory.items()):
         names = sorted(projects)
         found[f"{directory}/index.html"] = _html("Projects", [({"href": f"{name}/"}, name) for name in names])
@@ -350,8 +357,6 @@ def pages(entries: Iterable[Entry]) -> dict[str, str]:
             versions = list(dict.fromkeys(entry.version for entry in files))
             listed = [_file(entry, page) for entry in files]
             found[f"{page}/simple.json"] = _json({"name": name, "versions": versions, "files": listed})
-    links = []
-    for directory, projects in sorted(by_directory.items()):
         devices = {device for files in projects.values() for entry in files for device in entry.devices}
         ordered = ", ".join(sorted(devices, key=lambda device: [int(part) for part in device.split(".")]))
         links.append(({"href": f"{directory}/"}, f"{directory}: compute capability {ordered}"))
@@ -359,17 +364,15 @@ def pages(entries: Iterable[Entry]) -> dict[str, str]:
     return found
 
 
+def pages(entries: Iterable[Entry]) -> dict[str, str]:
+    """The text of every page, by its path from the root. Same entries, same text, in whatever order they come."""
+    entries = in_order(entries)
+    nightly = _pages([entry for entry in entries if entry.subtree])
+    stable = _pages([entry for entry in entries if not entry.subtree])
+    return {**stable, **({NIGHTLY + path: text for path, text in nightly.items()} if len(nightly) > 2 else {})}
+
+
 # ---- The directory ----------------------------------------------------------------------------------------------
-
-
-def _hosted(entry: Entry) -> bool:
-    """Whether the index has the wheel's file itself."""
-    return not urlsplit(entry.url).scheme
-
-
-def _place(root: Path, entry: Entry) -> Path:
-    """Where a wheel lies that the index hosts."""
-    return root / posixpath.dirname(entry.url) / entry.filename
 
 
 def read_wheels(paths: Sequence[Path]) -> list[tuple[WheelFile, str]]:
@@ -416,9 +419,10 @@ def _copy(wheel: Path, to: Path, digest: str) -> None:
 
 def _check_files(root: Path, entries: Iterable[Entry]) -> None:
     """Checks that the index has the files that it hosts, by their sizes."""
-    for file, size in ((_place(root, entry), entry.size) for entry in entries if _hosted(entry)):
+    for place, size in ((entry.hosted, entry.size) for entry in entries):
+        file = root / (place or "")
         found = file.stat().st_size if file.is_file() else None
-        if found != size:
+        if place and found != size:
             raise RefusedError(
                 f"{file.name}: the index lists this wheel and has not got it.",
                 f"{size} bytes in {file.parent}",
@@ -447,18 +451,19 @@ class _Plan:
 
 def _plan(root: Path, new: Sequence[Entry], read: Mapping[str, WheelFile], yanked: Mapping[str, str | None]) -> _Plan:
     """What the index in `root` is to be with `new` entries, whose wheels are `read`."""
-    file = root / "index.json"
-    old = load(file.read_text(encoding="utf-8"), str(file)) if file.exists() else []
+    old = []
+    for file in (root / "index.json", root / NIGHTLY / "index.json"):
+        old += load(file.read_text(encoding="utf-8"), str(file)) if file.exists() else []
     entries = merge(old, new)
     for what, reason in yanked.items():
         entries = yank(entries, what, reason)
     files = {path: text.encode() for path, text in pages(entries).items()}
     copies = []
-    for entry in filter(_hosted, new):
-        place = _place(root, entry)
-        files[f"{place.relative_to(root)}.metadata"] = read[entry.filename].metadata
-        if not place.is_file() or place.stat().st_size != entry.size:
-            copies.append(entry)
+    for entry in new:
+        if entry.hosted:
+            files[f"{entry.hosted}.metadata"] = read[entry.filename].metadata
+            if not (file := root / entry.hosted).is_file() or file.stat().st_size != entry.size:
+                copies.append(entry)
     coming = {entry.filename for entry in copies}
     _check_files(root, (entry for entry in entries if entry.filename not in coming))
     known = {entry.filename for entry in old}
@@ -498,7 +503,7 @@ def update(
     with changed(root) as directory:
         plan = _plan(directory, new, read, yanked or {})  # another run may have been faster
         for entry in plan.copies:
-            _copy(read[entry.filename].path, _place(directory, entry), entry.sha256)
+            _copy(read[entry.filename].path, directory / str(entry.hosted), entry.sha256)
         for path in plan.stale(directory):
             _write(directory / path, plan.files[path])
     return Outcome(plan.added, len(plan.entries), True)

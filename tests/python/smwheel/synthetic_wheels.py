@@ -61,6 +61,7 @@ def make_wheel(
         "cpu": cpu,
         "sm_family": family,
         "sm_targets": FAMILIES[family],
+        "siblings": {},
         "supports": dict.fromkeys(modules, FAMILIES[family]),
     }
     files: dict[str, bytes] = {}
