@@ -143,8 +143,6 @@ def get(pip: Path, tmp_path: Path) -> Get:
                 f"--dest={target}",
             ]  # fmt: skip
         else:
-            # uv names platforms the other way round.
-            system, _, cpu = platform.partition("_2_28_")
             command = [
                 sys.executable, "-m", "uv", "pip", "install", "--only-binary=:all:",
                 "--python-version=3.12", f"--python-platform={UV_PLATFORMS[platform]}",
@@ -346,7 +344,7 @@ def test_pages_in_json(tool: Tool, small: Site, get: Get) -> None:
 def test_wheels_that_are_hosted_elsewhere(tool: Tool, metadata: bool, small: Site, get: Get, tmp_path: Path) -> None:
     """As a GitHub release: a directory of assets."""
     with served(tmp_path / "wheels") as release:
-        words = ["--metadata-dir", tmp_path / "wheels"] if metadata else []
+        words = ["--metadata-dir", str(tmp_path / "wheels")] if metadata else []
         smwheel("index", tmp_path / "wheels", "--output", tmp_path / "other", "--base-url", release.url, *words)
         with served(tmp_path / "other") as site:
             got = get(tool, f"{site.url}/cu130/sm12x/", NAME)

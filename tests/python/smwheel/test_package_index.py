@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -11,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -229,7 +230,7 @@ def test_there_is_no_page_with_two_families() -> None:
 
 def test_time_is_written_as_the_pep_says() -> None:
     assert timestamp("2026-11-30T12:00:00Z") == "2026-11-30T12:00:00.000000Z"
-    assert timestamp("2026-11-30T13:00:00.5+01:00") == "2026-11-30T12:00:00.500000Z"
+    assert timestamp("2026-11-30T13:00:00.500+01:00") == "2026-11-30T12:00:00.500000Z"
     for wrong in ("2026-11-30T12:00:00", "yesterday"):
         with pytest.raises(ValueError, match=r"2026-11-30|yesterday"):
             timestamp(wrong)
@@ -734,3 +735,12 @@ def test_the_commands_errors(wheels: list[Path], tmp_path: Path, capsys: pytest.
     status, _, err = run(capsys, "index", tmp_path / "wheels", "--output", tmp_path / "file/index")
     assert status == 1 and "can't be written" in err and "nothing was changed" in err
     assert not root.exists()
+
+
+def test_the_document_has_every_option_and_field() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs/index.md").read_text()
+    command = importlib.import_module("smwheel.commands.index").command
+    for option in (option for parameter in command.params for option in parameter.opts if option.startswith("--")):
+        assert option in text or option == "--json"
+    for name in asdict(entry()):
+        assert f"`{name}`" in text
