@@ -23,7 +23,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "python"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python/smwheel"))
 
-from synthetic_wheels import make_wheel
+from indexed_wheels import make_wheel
 from workspace import ROOT
 
 LABELS = ["cu130", "cu134"]

@@ -19,12 +19,12 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
+from indexed_wheels import FAMILIES, make_wheel
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from smwheel import cli, directory_swap, package_index
 from smwheel.errors import SmwheelError
 from smwheel.package_index import Entry, RefusedError, dump, load, merge, pages, timestamp, update, yank
-from synthetic_wheels import FAMILIES, make_wheel
 
 BASE = "http://index/"
 Tree = dict[str, bytes]

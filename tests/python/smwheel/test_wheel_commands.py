@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import size_report
+from indexed_wheels import FAMILIES, make_wheel, matrix_of
 from smwheel import cli
-from synthetic_wheels import FAMILIES, make_wheel, matrix_of
 
 Run = Callable[..., tuple[int, str, str]]
 
