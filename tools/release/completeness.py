@@ -16,15 +16,13 @@ import zipfile
 import zlib
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "wheel"))
+
 from files import replace_file
-from matrix import Matrix, MatrixError, Wheel, read_matrix
+from wheel_set import Matrix, MatrixError, Problem, Wheel, check_asset_size, read_matrix
 
 # What reading a damaged zip raises.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError)
-
-
-def _problem(what: str, expected: str, found: str, todo: str) -> str:
-    return f"{what}\n  expected: {expected}\n  found:    {found}\n  To do: {todo}"
 
 
 def _again(wheel: Wheel) -> str:
@@ -35,21 +33,21 @@ def _listing(directory: Path) -> str:
     return ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
 
 
-def check_metadata(wheel: Wheel, file: Path) -> str | None:
+def check_metadata(wheel: Wheel, file: Path) -> Problem | None:
     """The problem with a wheel's zip or the version in its METADATA, or None."""
     member = f"{wheel.escaped_distribution}-{wheel.version}.dist-info/METADATA"
     try:
         with zipfile.ZipFile(file) as archive:
             text = archive.read(member)
     except KeyError:
-        return _problem(
+        return Problem(
             f"artifact {wheel.artifact}: {file.name} has no METADATA where its name says.",
             member,
             "no such member",
             f"do not release this file; {_again(wheel)}",
         )
     except _DAMAGE as error:
-        return _problem(
+        return Problem(
             f"artifact {wheel.artifact}: {file.name} can't be read as a zip.",
             "a whole wheel",
             f"{file.stat().st_size} bytes; {error}",
@@ -58,7 +56,7 @@ def check_metadata(wheel: Wheel, file: Path) -> str | None:
     found = email.parser.BytesHeaderParser().parsebytes(text)["Version"]
     if found == wheel.version:
         return None
-    return _problem(
+    return Problem(
         f"artifact {wheel.artifact}: the METADATA of {file.name} is of another version than its name.",
         f"Version: {wheel.version}",
         f"Version: {found}" if found else "no Version",
@@ -66,12 +64,12 @@ def check_metadata(wheel: Wheel, file: Path) -> str | None:
     )
 
 
-def check_artifact(wheel: Wheel, directory: Path, asset_limit: int) -> list[str]:
+def check_artifact(wheel: Wheel, directory: Path, asset_limit: int) -> list[Problem]:
     """The problems with the artifact of one wheel, whose file must be under `asset_limit` bytes."""
     what = f"artifact {wheel.artifact}"
     if not directory.is_dir():
         return [
-            _problem(
+            Problem(
                 f"{what} is missing.",
                 f"a directory {directory} with {wheel.file_name} in it",
                 "a file of that name" if directory.exists() else "no such directory",
@@ -81,7 +79,7 @@ def check_artifact(wheel: Wheel, directory: Path, asset_limit: int) -> list[str]
     found = list(directory.iterdir())
     if len(found) != 1 or not found[0].is_file():
         return [
-            _problem(
+            Problem(
                 f"{what} is not one file.",
                 wheel.file_name,
                 _listing(directory),
@@ -89,20 +87,10 @@ def check_artifact(wheel: Wheel, directory: Path, asset_limit: int) -> list[str]
             )
         ]
     [file] = found
-    problems = []
-    size = file.stat().st_size
-    if size >= asset_limit:
-        problems.append(
-            _problem(
-                f"{what}: {file.name} is too large for a release asset.",
-                f"under {asset_limit} bytes",
-                f"{size} bytes, {size - asset_limit + 1} too many",
-                "ship fewer modules or SM targets in this wheel.",
-            )
-        )
+    problems = check_asset_size(f"{what}: {file.name}", file.stat().st_size, asset_limit)
     if file.name != wheel.file_name:
         problems.append(
-            _problem(
+            Problem(
                 f"{what} holds a file of another name.",
                 wheel.file_name,
                 file.name,
@@ -114,7 +102,7 @@ def check_artifact(wheel: Wheel, directory: Path, asset_limit: int) -> list[str]
     return problems
 
 
-def check(matrix: Matrix, artifacts: Path) -> list[str]:
+def check(matrix: Matrix, artifacts: Path) -> list[Problem]:
     """All problems with a directory of artifacts: in the matrix's order, then what the matrix does not know."""
     problems = []
     for wheel in matrix.wheels:
@@ -122,7 +110,7 @@ def check(matrix: Matrix, artifacts: Path) -> list[str]:
     known = {wheel.artifact for wheel in matrix.wheels}
     for name in sorted(path.name for path in artifacts.glob("*") if path.name not in known):
         problems.append(
-            _problem(
+            Problem(
                 f"artifact {name} is not of the matrix.",
                 f"the {len(known)} artifacts of the matrix and nothing else in {artifacts}",
                 name,

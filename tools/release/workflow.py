@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "wheel"))
+
 from files import replace_file
-from matrix import ARTIFACT_PREFIX, Matrix, MatrixError, read_matrix
+from wheel_set import ARTIFACT_PREFIX, Matrix, MatrixError, read_matrix
 
 REFRESH = (
     "./bazelw build //wheels:matrix.json && $(tests/environment)/bin/python tools/release/workflow.py"

@@ -102,7 +102,7 @@ def verify(path: Path, wheel: Wheel) -> dict[str, str]:
 
     It inflates with zlib, which unlike libdeflate works piece by piece and says where a stream ends. Raises WheelError.
     """
-    _check_wheel_names(wheel)
+    check_wheel_names(wheel)
     record = _read_record(wheel)
     digests = {}
     with open(path, "rb") as file:
@@ -303,8 +303,8 @@ def _fields(wheel: Wheel, name: str) -> dict[str, list[str]]:
     return fields
 
 
-def _check_wheel_names(wheel: Wheel) -> None:
-    """Checks that the file's name, the dist-info directory, METADATA and WHEEL agree."""
+def check_wheel_names(wheel: Wheel) -> None:
+    """Checks that the file's name, the dist-info directory, METADATA and WHEEL agree. Raises WheelError."""
     form = re.fullmatch(r"([^-]+)-([^-]+)(?:-([0-9][^-]*))?-([^-]+)-([^-]+)-([^-]+)\.whl", wheel.name)
     if not form:
         raise WheelError(

@@ -11,21 +11,26 @@ from pathlib import Path
 from unittest import mock
 
 import completeness
-from matrix import MatrixError, Wheel, read_matrix
+from wheel_set import MatrixError, Wheel, read_matrix
 
 LIMIT = 2147483648
 FIRST, SECOND = "jit-cache-cu130-aarch64-sm9x", "jit-cache-cu130-x86_64-sm9x"
 
 
 def entry(cpu: str) -> dict[str, object]:
-    """A wheel as //wheels:matrix.json has it, with a field that a release does not read."""
+    """A wheel as //wheels:matrix.json has it, with a field that nobody reads."""
     return {
         "name": f"cu130_{cpu}_sm9x",
         "budget": 1,
         "cpu": cpu,
         "cuda_label": "cu130",
+        "cuda_version": "13.0",
+        "devices": ["9.0"],
         "distribution": "Some.jit-cache",
         "family": "sm9x",
+        "fatbin_compression": "size",
+        "minimum_driver": "580",
+        "sm_targets": ["9.0a"],
         "tag": f"cp39-abi3-manylinux_2_28_{cpu}",
         "version": "1.2+cu130.sm9x",
     }

@@ -1,4 +1,4 @@
-"""The resolved matrix (//wheels:matrix.json) as a release sees it: the artifact and the file of each wheel."""
+"""The set of wheels that the resolved matrix (//wheels:matrix.json) promises, and what is wrong with files of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ARTIFACT_PREFIX = "jit-cache-"
 
@@ -17,15 +18,20 @@ class MatrixError(Exception):
 
 @dataclass(frozen=True)
 class Wheel:
-    """One wheel of the matrix. `name` is that of its target in //wheels."""
+    """One wheel of the matrix. `name` is that of its target in //wheels, `budget` the bytes that it must be under."""
 
     name: str
     cuda_label: str
+    cuda_version: str
     cpu: str
     family: str
     distribution: str
     version: str
     tag: str
+    minimum_driver: str
+    sm_targets: tuple[str, ...]
+    devices: tuple[str, ...]
+    budget: int
 
     @property
     def artifact(self) -> str:
@@ -51,6 +57,36 @@ class Matrix:
     wheels: tuple[Wheel, ...]
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a set of wheels: what it is about, what was expected, what was found, what to do."""
+
+    what: str
+    expected: str
+    found: str
+    todo: str
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  expected: {self.expected}\n  found:    {self.found}\n  To do: {self.todo}"
+
+
+def _wheel(entry: dict[str, Any]) -> Wheel:
+    return Wheel(
+        name=str(entry["name"]),
+        cuda_label=str(entry["cuda_label"]),
+        cuda_version=str(entry["cuda_version"]),
+        cpu=str(entry["cpu"]),
+        family=str(entry["family"]),
+        distribution=str(entry["distribution"]),
+        version=str(entry["version"]),
+        tag=str(entry["tag"]),
+        minimum_driver=str(entry["minimum_driver"]),
+        sm_targets=tuple(map(str, entry["sm_targets"])),
+        devices=tuple(map(str, entry["devices"])),
+        budget=int(entry["budget"]),
+    )
+
+
 def read_matrix(path: Path) -> Matrix:
     """Reads a resolved matrix.
 
@@ -58,8 +94,7 @@ def read_matrix(path: Path) -> Matrix:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        fields = Wheel.__dataclass_fields__
-        wheels = tuple(Wheel(**{field: str(entry[field]) for field in fields}) for entry in content["wheels"])
+        wheels = tuple(map(_wheel, content["wheels"]))
         matrix = Matrix(int(content["asset_limit"]), wheels)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _not_a_matrix(path, repr(error)) from error
@@ -69,6 +104,20 @@ def read_matrix(path: Path) -> Matrix:
     if twice := sorted(name for name, count in counts.items() if count > 1):
         raise _not_a_matrix(path, f"more than one wheel with {', '.join(twice)}")
     return matrix
+
+
+def check_asset_size(what: str, size: int, limit: int) -> list[Problem]:
+    """The problem with a file of `size` bytes if a release asset must be under `limit`."""
+    if size < limit:
+        return []
+    return [
+        Problem(
+            f"{what} is too large for a release asset.",
+            f"under {limit} bytes",
+            f"{size} bytes, {size - limit + 1} too many",
+            "ship fewer modules or SM targets in this wheel.",
+        )
+    ]
 
 
 def _not_a_matrix(path: Path, found: str) -> MatrixError:
