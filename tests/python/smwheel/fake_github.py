@@ -14,6 +14,7 @@ import itertools
 import json
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -78,6 +79,16 @@ class Release:
         }
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is killed is no error of the server; anything else is."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class FakeGithub:
     """The server. `fault` is asked for each request: method, path -> a fault or None."""
 
@@ -107,9 +118,7 @@ class FakeGithub:
 
     def _serve(self, kind: str) -> ThreadingHTTPServer:
         handler = type("Handler", (_Handler,), {"github": self, "kind": kind})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
-        server.block_on_close = False
+        server = _Server(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return server
 
