@@ -35,7 +35,7 @@ FAULTS = (
     "reset before", "reset after", "hang before", "hang after",
     "kill before", "kill after",
 )  # fmt: skip
-UPLOAD_FAULTS = ("reset mid-body", "hang mid-body", "kill mid-body", "starter", "starter reset")
+UPLOAD_FAULTS = ("reset mid-body", "hang mid-body", "kill mid-body", "starter", "starter reset", "corrupt")
 
 
 @dataclass
@@ -240,6 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _Abort
             return self._answer(502, {"message": "Bad Gateway"})
         with github.lock:
+            github.corrupt += fault == "corrupt"
             status, answer, headers = self._upload(body) if upload else self._api(path, body)
             github.check()
         if fault.endswith("after"):
