@@ -182,7 +182,7 @@ class _Body:
         self._left -= len(data)
         self._advanced(len(data))
         # Before the last byte is sent, so that a changed file never becomes a whole asset.
-        if not data and self._left or (data and not self._left and self._digest.hexdigest() != self._file.sha256):
+        if (not data and self._left) or (data and not self._left and self._digest.hexdigest() != self._file.sha256):
             raise ChangedError(
                 f"{self._file.name} changed while it was uploaded.",
                 f"{self._file.size} bytes of sha256 {self._file.sha256}",
@@ -234,7 +234,7 @@ class Github:
         finally:
             if method != "GET":
                 self._next_change = time.monotonic() + self._limits.pace
-        if response.ok and response.status_code < 300 or (missing_ok and response.status_code == 404):
+        if (response.ok and response.status_code < 300) or (missing_ok and response.status_code == 404):
             return response
         raise self._failure(what, response)
 

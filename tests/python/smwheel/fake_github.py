@@ -170,11 +170,11 @@ class FakeGithub:
         return next(self._ids)
 
 
-class _Abort(Exception):
+class _AbortError(Exception):
     """The connection ends here, without an answer."""
 
 
-class _Quiet(Exception):
+class _QuietError(Exception):
     """The connection ends after the answer that was sent."""
 
 
@@ -196,9 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _any(self) -> None:
         try:
             self._handle()
-        except _Quiet:
+        except _QuietError:
             self.close_connection = True
-        except (_Abort, OSError):
+        except (_AbortError, OSError):
             self.close_connection = True
             try:
                 # Reset, not closed: what was sent is thrown away.
@@ -233,11 +233,11 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < length:
             if upload:
                 self._wreck()
-            raise _Abort
+            raise _AbortError
         if fault.startswith("starter") and upload:
             self._wreck()
             if fault == "starter reset":
-                raise _Abort
+                raise _AbortError
             return self._answer(502, {"message": "Bad Gateway"})
         with github.lock:
             github.corrupt += fault == "corrupt"
@@ -257,8 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._answer(int(kind), {"message": "Server Error"})
             self.wfile.flush()
-            raise _Quiet
-        raise _Abort
+            raise _QuietError
+        raise _AbortError
 
     def _limit(self, fault: str) -> None:
         if fault == "limit retry-after":

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import smwheel  # noqa: F401  finds the build's programs
+import smwheel  # noqa: F401  finds the programs of the build
 from size_report import share
 from zip_writer import Member, write_zip
 
@@ -92,15 +92,23 @@ def _deflate(data: bytes) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def make_matrix(path: Path, families: list[str], cpus: list[str], version: str = "0.7.4", label: str = "cu130") -> Path:
+def make_matrix(
+    path: Path,
+    families: list[str],
+    cpus: list[str],
+    version: str = "0.7.4",
+    label: str = "cu130",
+    budget: int = 1 << 20,
+) -> Path:
     """Writes a resolved matrix of one CUDA version."""
     wheels = [
         {
             "name": f"{label}_{cpu}_{family}",
-            "budget": 1 << 20,
+            "budget": budget,
             "cpu": cpu,
             "cuda_label": label,
             "cuda_version": f"{label[2:4]}.{label[4:]}",
+            "devices": {"sm9x": ["8.0", "9.0"], "sm10x": ["10.0", "10.3"], "sm12x": ["12.0", "12.1"]}.get(family, []),
             "distribution": "flashinfer-jit-cache",
             "family": family,
             "tag": f"cp39-abi3-manylinux_2_28_{cpu}",

@@ -25,6 +25,7 @@ from smwheel.publish import (
     CreateDraft,
     DeleteAsset,
     DeleteDraft,
+    GaveUpError,
     Patience,
     Publish,
     Publisher,
@@ -609,7 +610,5 @@ class TestWaits:
         assert self.waits(TransientError("x", 20.0)) == [20]
 
     def test_a_limit_that_asks_for_too_much(self, setting: Setting) -> None:
-        from smwheel.publish import GaveUpError
-
-        with pytest.raises(GaveUpError, match="(?s)rate limit asks for 9000 more seconds.*run the same command again"):
+        with pytest.raises(GaveUpError, match=r"(?s)rate limit asks for 9000 more seconds.*run the same command again"):
             self.waits(TransientError("limit", 9000, limited=True))
