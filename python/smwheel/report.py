@@ -184,14 +184,21 @@ def treemap(wheels: Sequence[Wheel]) -> Json:
 
 def covered(wheel: Wheel) -> list[Json]:
     """The rows of the coverage table: modules that load the same image on every device, most first."""
+    by_targets: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, rows in wheel.report["modules"].items():
+        by_targets[tuple(rows)].append(name)
+    # What a module loads depends on its SM targets alone, and few sets of them are different.
+    first = {names[0]: wheel.report["modules"][names[0]] for names in by_targets.values()}
     alike: dict[tuple[str | None, ...], list[str]] = defaultdict(list)
-    for name, by_device in coverage(wheel.report).items():
-        alike[tuple(by_device.values())].append(name)
-    rows = sorted(alike.items(), key=lambda item: (-len(item[1]), item[1]))
+    loaded = coverage({**wheel.report, "modules": first})
+    for names in by_targets.values():
+        alike[tuple(loaded[names[0]].values())] += names
+    ordered = sorted((tuple(sorted(names)), images) for images, names in alike.items())
+    ordered.sort(key=lambda row: -len(row[0]))
     return [
         {
             "title": names[0] if len(names) == 1 else plural(len(names), "module"),
-            "names": names if len(names) > 1 else [],
+            "names": list(names) if len(names) > 1 else [],
             "images": [
                 {
                     "text": {HOST: "host code", None: "none"}.get(image, image),
@@ -202,7 +209,7 @@ def covered(wheel: Wheel) -> list[Json]:
                 for device, image in zip(DEVICES, images, strict=True)
             ],
         }
-        for images, names in rows
+        for names, images in ordered
     ]
 
 

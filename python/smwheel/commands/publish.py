@@ -20,10 +20,10 @@ from smwheel.publish import Patience, Publisher, Upload
 from smwheel.release_set import File, check_set, read_matrix
 
 
-class _Lines:
+class Lines:
     """Progress in plain lines on stderr."""
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> Lines:
         return self
 
     def __exit__(
@@ -44,7 +44,7 @@ class _Lines:
         click.echo(f"uploaded {file.name}, {file.digest}", err=True)
 
 
-class _Bars(_Lines):
+class _Bars(Lines):
     """Progress as a bar for each upload, and one for all."""
 
     def __init__(self, console: Console, total: int) -> None:
@@ -158,7 +158,7 @@ def command(
             "set one; smwheel reads it from nowhere else.",
         )
     console = Console(stderr=True)
-    lines = _Lines()
+    lines = Lines()
     files = check_set(
         directory, tag, read_matrix(matrix) if matrix else None, lambda name: lines.note(f"checked {name}")
     )

@@ -312,7 +312,8 @@ class _Handler(BaseHTTPRequestHandler):
         return 200, found, headers
 
     def _api(self, path: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
-        github, missing = self.github, (404, {"message": "Not Found"}, {})
+        github = self.github
+        missing: tuple[int, Any, dict[str, str]] = (404, {"message": "Not Found"}, {})
         if self.authorization and not self._writer:
             return 401, {"message": "Bad credentials"}, {}
         if github.moved:

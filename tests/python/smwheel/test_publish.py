@@ -17,7 +17,8 @@ import pytest
 from fake_github import FAULTS, TOKEN, UPLOAD_FAULTS, FakeGithub
 from made_wheels import make_matrix, make_wheel, wheel_name
 from smwheel import cli, release_set
-from smwheel.github import UNSTATED, Asset, Release, TransientError, rate_limit_wait
+from smwheel.commands.publish import Lines
+from smwheel.github import UNSTATED, Asset, Github, Limits, Release, TransientError, rate_limit_wait
 from smwheel.publish import (
     MARKER,
     AwaitDigest,
@@ -571,32 +572,19 @@ class TestWaits:
         assert patience.after_failure(3, 1) == 2
         assert [patience.after_limit(n) for n in (1, 2, 3, 9)] == [60, 120, 240, 1920]
 
-    def waits(self, *problems: TransientError, patience: Patience | None = None) -> list[float]:
+    def waits(self, *problems: TransientError) -> list[float]:
         """What a run sleeps if looking fails so."""
         slept: list[float] = []
         left = iter(problems)
 
-        class Failing:
-            repository = "owner/name"
-
+        class Failing(Github):
             def check_repository(self) -> None:
                 if problem := next(left, None):
                     raise problem
                 raise ConflictError("the end", "", "", "")
 
-        class Silent:
-            def note(self, text: str) -> None:
-                pass
-
-        publisher = Publisher(
-            Failing(),
-            TAG,
-            (),
-            Silent(),
-            patience or Patience(),
-            sleep=slept.append,
-            jitter=lambda: 0.0,  # type: ignore[arg-type]
-        )
+        github = Failing("http://127.0.0.1", "owner/name", TOKEN, Limits())
+        publisher = Publisher(github, TAG, (), Lines(), Patience(), sleep=slept.append, jitter=lambda: 0.0)
         with pytest.raises(ConflictError):
             publisher.look()
         return slept
@@ -609,6 +597,6 @@ class TestWaits:
         assert self.waits(TransientError("x"), limit, TransientError("x")) == [1, 30, 2]
         assert self.waits(TransientError("x", 20.0)) == [20]
 
-    def test_a_limit_that_asks_for_too_much(self, setting: Setting) -> None:
+    def test_a_limit_that_asks_for_too_much(self) -> None:
         with pytest.raises(GaveUpError, match=r"(?s)rate limit asks for 9000 more seconds.*run the same command again"):
             self.waits(TransientError("limit", 9000, limited=True))
