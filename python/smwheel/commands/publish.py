@@ -32,15 +32,18 @@ class Lines:
         """Nothing is left to do."""
 
     def note(self, text: str) -> None:
+        """Prints it."""
         click.echo(text, err=True)
 
     def uploading(self, file: File) -> None:
+        """Prints that."""
         click.echo(f"upload {file.name}, {file.size} bytes", err=True)
 
     def advanced(self, size: int) -> None:
         """A line for each piece would be too many."""
 
     def uploaded(self, file: File) -> None:
+        """Prints that."""
         click.echo(f"uploaded {file.name}, {file.digest}", err=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -278,11 +279,13 @@ class TestLook:
         back = page.script("return getComputedStyle(document.body).backgroundColor")
         assert (back == "rgb(255, 255, 255)") == (scheme == "light")
         page.tile("wheel cu130_x86_64_sm9x").click()
-        for selector in ("p", "td", "th", "h2", "a", ".tile", "summary", ".bars span"):
+        for selector in ("p", "td", "th", "h2", "a", ".tile", ".tile i", "summary", ".bars span"):
             assert self.contrast(page, selector) >= 4.5, selector
         directory = Path(os.environ.get("SMWHEEL_SCREENSHOTS", tmp_path))
         screenshot = directory / f"report-{scheme}.png"
-        assert page.driver.save_screenshot(str(screenshot))
+        clip = {"x": 0, "y": 0, "width": 1265, "height": 1500, "scale": 1}
+        taken = page.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        screenshot.write_bytes(base64.b64decode(taken["data"]))
         assert screenshot.read_bytes().startswith(b"\x89PNG") and screenshot.stat().st_size > 20_000
 
     def test_without_javascript(self, page: Page, built: Path) -> None:
@@ -380,27 +383,37 @@ def test_many_modules(page: Page, tmp_path: Path, capsys: pytest.CaptureFixture[
     for number in range(8):
         report = {**many, "sm_family": f"sm{number}x", "wheel": f"{number}.whl"}
         (dist / f"{number}.report.json").write_text(dump(report))
-    start = time.monotonic()
+    start = time.process_time()
     path = write(tmp_path, "page.html")
-    written = time.monotonic() - start
+    written = time.process_time() - start
+    # CPU time of the page's thread: other programs do not count.
+    page.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy() -> float:
+        metrics = page.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+    start = busy()
     page.open(path)
-    loaded = page.script("return performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart")
-    zoom = """const start = performance.now(); const t = [...document.querySelectorAll('#map .tile')]
-              .find(t => t.ariaLabel.includes(arguments[0] + ',')); t.click();
-              document.getElementById('map').getBoundingClientRect(); return performance.now() - start"""
-    times = [page.script(zoom, name) for name in ("sm3x", "SM target 8.0")]
-    reached = 0
+    loaded = busy() - start
+    zoom = """[...document.querySelectorAll('#map .tile')].find(t => t.ariaLabel.includes(arguments[0] + ',')).click();
+              document.getElementById('map').getBoundingClientRect()"""
+    start, zooms, reached = busy(), 2, 0
+    for name in ("sm3x", "SM target 8.0"):
+        page.script(zoom, name)
     while any("smaller modules," in name for name in page.tiles()):
         reached += len(page.tiles()) - 1
-        times.append(page.script(zoom, "smaller modules"))
+        page.script(zoom, "smaller modules")
+        zooms += 1
+    zoomed = (busy() - start) / zooms
+    page.driver.execute_cdp_cmd("Performance.disable", {})
     assert reached + len(page.tiles()) == 1500
     assert page.script("return document.querySelectorAll('*').length") < 5000
     with capsys.disabled():
-        figures = (
-            f"{path.stat().st_size / 1e6:.1f} MB in {written:.1f} s, loads in {loaded} ms, zooms in {max(times):.0f} ms"
-        )
+        figures = f"{path.stat().st_size / 1e6:.1f} MB, written in {written:.1f} s of CPU time"
+        figures += f", loaded in {loaded * 1000:.0f} ms, zoomed in {zoomed * 1000:.0f} ms"
         print(f"\n8 wheels x 1500 modules x 5 SM targets: {figures}")
-    assert loaded < 5000 and max(times) < 500
+    assert loaded < 2 and zoomed < 0.2
 
 
 class TestCommand:
