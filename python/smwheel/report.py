@@ -201,7 +201,7 @@ def covered(wheel: Wheel) -> list[Json]:
             "names": list(names) if len(names) > 1 else [],
             "images": [
                 {
-                    "text": {HOST: "host code", None: "none"}.get(image, image),
+                    "text": image or "none",
                     "sm": image or "",
                     # A module without an image for a device that the wheel is for.
                     "missing": image is None and device in wheel.limit.devices,

@@ -283,7 +283,7 @@ class TestLook:
             assert self.contrast(page, selector) >= 4.5, selector
         directory = Path(os.environ.get("SMWHEEL_SCREENSHOTS", tmp_path))
         screenshot = directory / f"report-{scheme}.png"
-        clip = {"x": 0, "y": 0, "width": 1265, "height": 1500, "scale": 1}
+        clip = {"x": 0, "y": 0, "width": 1265, "height": 1350, "scale": 1}
         taken = page.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
         screenshot.write_bytes(base64.b64decode(taken["data"]))
         assert screenshot.read_bytes().startswith(b"\x89PNG") and screenshot.stat().st_size > 20_000
