@@ -19,6 +19,16 @@ lock=$here/tools/remote/buildgrid.txt
 key=$({ printf '%s' "$release $packages $recipe" && cat "$lock"; } | sha256sum | cut -c1-12)
 root=$cache/debian-root-$key
 
+# For nginx, whose workers otherwise become another user than the one that the store belongs to.
+user="$(id -un) $(id -gn)"
+
+# What actions see of the machine that runs them: the root's programs and libraries. Nothing of /etc but Debian's links
+# between programs, no network, no environment.
+runner=()
+for pair in /usr:/usr /usr/bin:/bin /usr/lib:/lib /usr/lib64:/lib64 /etc/alternatives:/etc/alternatives; do
+  runner+=("--runner-arg=--ro-bind-mount=$pair")
+done
+
 finish() {
   local part=$1
   enter_debian_root "$part"
@@ -30,14 +40,21 @@ finish() {
 
 # in_root ARGUMENTS: runs this script again inside the root, in a PID namespace of its own whose end is the end of every
 # process in it. So nothing outlives this script, however it ends: not the helpers that buildbox starts, either. The
-# stores are written so that they survive it: by rename (nginx, casd, BuildGrid) or with a log (PostgreSQL).
+# stores are written so that they survive it, by rename. Its /proc must be that namespace's: bubblewrap, which runs the
+# actions, looks itself up there by number.
 in_root() {
   [[ -z ${SMWHEEL_SERVERS:-} ]] || return 0
   mkdir -p "$cache"
   debian_root_tools "the servers" "install nginx, buildbox, PostgreSQL and BuildGrid yourself"
   make_debian_root "$root" "$release" "$packages" "the servers" "about 1 minute, 0.6 GB" finish
   enter_debian_root "$root"
-  exec "${enter[@]}" --die-with-parent --unshare-pid --setenv SMWHEEL_SERVERS 1 "$here/tools/remote/$name" "$@"
+  local namespace=(unshare --pid --fork --kill-child --mount-proc)
+  [[ $(id -u) == 0 ]] || namespace+=(--user --map-current-user)
+  setpriv --pdeathsig KILL "${namespace[@]}" "${enter[@]}" --setenv SMWHEEL_SERVERS 1 "$here/tools/remote/$name" "$@" &
+  local server=$!
+  trap 'kill -KILL "$server"; exit 0' INT TERM
+  wait "$server"
+  exit
 }
 
 # options NAME=DEFAULT ... -- ARGUMENTS: sets the variable of each option `--name VALUE` that the script has.
