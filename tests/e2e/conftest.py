@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,24 @@ def elsewhere() -> Iterator[Workspace]:
     )
     yield workspace
     workspace.bazel("shutdown")
+
+
+@pytest.fixture(scope="session")
+def machines() -> Iterator[tuple[Workspace, Workspace]]:
+    """Two machines: copies of this workspace, with output bases, PATH and user of their own. No disk cache.
+
+    What is fetched (toolkits, sources) is kept between runs; what is built is not.
+    """
+    environments: list[dict[str, str]] = [
+        {"USER": "alice"},
+        {"USER": "bob", "PATH": "/usr/local/games:/usr/games:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C"},
+    ]
+    paths = [CACHE / "machines" / "alice" / "smwheel", CACHE / "machines" / "bob" / "src" / "a-checkout"]
+    with ExitStack() as stack:
+        workspaces = []
+        for path, environment in zip(paths, environments, strict=True):
+            copy_workspace(path)
+            workspace = Workspace(path, (), environment, path / "bazelw", timeout=900)
+            stack.callback(workspace.bazel, "shutdown")
+            workspaces.append(workspace)
+        yield workspaces[0], workspaces[1]
