@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools/wheel"))
 
+from small_wheel import WHEEL, digest
 from workspace import CACHE, ROOT, Workspace, copy_workspace
 
 
@@ -72,3 +73,18 @@ def machines() -> Iterator[tuple[Workspace, Workspace]]:
             stack.callback(workspace.bazel, "shutdown")
             workspaces.append(workspace)
         yield workspaces[0], workspaces[1]
+
+
+@pytest.fixture(scope="session")
+def right(machines: tuple[Workspace, Workspace]) -> str:
+    """The sha256 of the small wheel, built without any server."""
+    machine, _ = machines
+    machine.bazel("clean")
+    machine.bazel("build", WHEEL)
+    return digest(machine)
+
+
+@pytest.fixture
+def machine(machines: tuple[Workspace, Workspace], right: str) -> Workspace:
+    """The first of the machines, once it is known what it builds without any server."""
+    return machines[0]

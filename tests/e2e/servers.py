@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -138,3 +139,33 @@ def worker(directory: Path, farm: Server) -> Iterator[Server]:
     [port] = free_ports(1)
     with server("worker", directory, {"port": port}, "--server", farm.address) as started:
         yield started
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """What must not take longer."""
+    start = time.monotonic()
+    yield
+    took = time.monotonic() - start
+    assert took < seconds, f"it took {took:.0f} s, not under {seconds:.0f} s"
+
+
+class During:
+    """Does something as soon as a condition holds, while the block runs; the block must last until then."""
+
+    def __init__(self, condition: Callable[[], object], what: Callable[[], None]) -> None:
+        self.happened = False
+
+        def run() -> None:
+            wait_until(condition, 120, "the moment of the fault")
+            what()
+            self.happened = True
+
+        self.thread = threading.Thread(target=run, daemon=True)
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.join(30)
+        assert self.happened, "the build ended before the fault"

@@ -101,7 +101,7 @@ def test_the_other_cpu_compiles_no_cubin(shared: tuple[Workspace, Workspace]) ->
     _, bob = shared
     bob.bazel("clean")
     spawns = bob.spawns(WHEELS.format("x86_64"))
-    assert Counter(spawn.mnemonic for spawn in spawns)["CudaCubin"] > 30
+    assert Counter(spawn.mnemonic for spawn in spawns)["CudaCubin"] > 20
     assert ran(spawns)["CudaPreprocess"] == ran(spawns)["CudaCubin"] == 0
 
 
