@@ -69,7 +69,8 @@ def test_another_user_is_told_what_to_install(tmp_path: Path) -> None:
         (tools / name).symlink_to(str(shutil.which(name)))
     copy = tmp_path / "smwheel"
     copy.mkdir()
-    for name in ("bazelw", ".bazelversion"):
+    for name in ("bazelw", ".bazelversion", "tools/debian_root.sh"):
+        (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
     tmp_path.chmod(0o755)
     (tmp_path / "cache").mkdir()

@@ -1,0 +1,3 @@
+#pragma once
+
+inline __device__ int position() { return blockIdx.x * blockDim.x + threadIdx.x; }

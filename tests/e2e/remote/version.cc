@@ -1,0 +1,1 @@
+extern "C" const char* small_version() { return "1.0"; }
