@@ -64,8 +64,10 @@ def label(report: Json) -> str:
 
 def _order(report: Json) -> tuple[Any, ...]:
     """CUDA versions and families by their numbers: sm9x before sm10x."""
-    numbers = [int(number) for number in re.findall(r"\d+", f"{report['cuda_version']} {report['sm_family']}")]
-    return report["cuda_version"].split(".")[0], report["cpu"], numbers, report["wheel"]
+    cuda, family = (
+        [int(number) for number in re.findall(r"\d+", report[key])] for key in ("cuda_version", "sm_family")
+    )
+    return cuda, report["cpu"], family, report["wheel"]
 
 
 def _load(path: Path) -> Json:
