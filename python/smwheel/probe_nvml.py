@@ -26,6 +26,9 @@ def text(function: Any, *arguments: Any) -> str | None:
 def mig_uuids(nvml: Any, device: Any) -> list[str]:
     """UUIDs of the MIG devices of a GPU."""
     count = ctypes.c_uint()
+    # Drivers before 450 know nothing of MIG.
+    if not hasattr(nvml, "nvmlDeviceGetMaxMigDeviceCount"):
+        return []
     if nvml.nvmlDeviceGetMaxMigDeviceCount(device, ctypes.byref(count)) != 0:
         return []
     uuids = []

@@ -268,15 +268,16 @@ def _cuda(env: Environment, wheels: Sequence[Wheel]) -> _Stage:
 def _tegra(env: Environment) -> _Stage:
     since = max((_TEGRA_SINCE.get(device, _TEGRA_SINCE_OTHERS) for device in env.devices), default=_TEGRA_SINCE_OTHERS)
     text = ".".join(map(str, since))
+    here = cuda_tuple(env.cuda.value) if env.cuda else ()
 
     def refuse(wheel: Wheel) -> str | None:
-        fits = env.devices_given or not env.tegra or cuda_tuple(wheel.cuda_version) >= since
+        fits = env.devices_given or not env.tegra or min(cuda_tuple(wheel.cuda_version), here) >= since
         return None if fits else f"for servers: a Jetson takes those only from CUDA {text} on"
 
-    def failure(wheels: list[Wheel]) -> CodedError:
+    def failure(_wheels: list[Wheel]) -> CodedError:
         return CodedError(
             ExitCode.PLATFORM, "This is a Jetson (Tegra), and the wheels for its CUDA version are for servers.",
-            f"CUDA {text} or later, which is one for both", f"CUDA {_list([w.cuda_version for w in wheels])}",
+            f"CUDA {text} or later, which is one for both", f"CUDA {env.cuda.value if env.cuda else ''}",
             "upgrade JetPack; until then FlashInfer compiles what it needs.",
         )  # fmt: skip
 
@@ -328,11 +329,18 @@ def _gpu(env: Environment, request: Request, related: Sequence[Wheel]) -> _Stage
                 "families (tools/wheel/forecast.py exact --monolithic).",
             )  # fmt: skip
         helping = [w for w in related if all(covers_gpu(w, device) for device in env.devices)]
-        earliest = min(helping, key=lambda w: cuda_tuple(w.cuda_version), default=None)
-        if earliest and cuda_tuple(earliest.cuda_version) > min(cuda_tuple(w.cuda_version) for w in wheels):
-            todo = f"install a torch for CUDA {earliest.cuda_version} or later; then {earliest.version} covers it."
+        helping.sort(key=lambda w: cuda_tuple(w.cuda_version))
+        here = [cuda_tuple(w.cuda_version) for w in wheels]
+        of_here = [w for w in helping if cuda_tuple(w.cuda_version) in here]
+        later = [w for w in helping if cuda_tuple(w.cuda_version) > max(here)]
+        if of_here:
+            todo = f"leave out --sm-family; {of_here[-1].version} covers it."
+        elif later:
+            todo = f"install a torch for CUDA {later[0].cuda_version} or later; then {later[0].version} covers it."
         elif helping:
-            todo = f"leave out --sm-family; {helping[-1].version} covers it."
+            todo = f"install a torch for CUDA {helping[-1].cuda_version}; then {helping[-1].version} covers it."
+        elif request.sm_family:
+            todo = "name the GPUs that it is for, --device 9.0: FlashInfer compiles for the others; or leave out --sm-family."
         else:
             todo = "FlashInfer compiles what it needs; or add the SM target to wheels/matrix.bzl and build the wheel."
         if "10.1" in [alias(device, 12) for device in nowhere] and {w.cuda_version[:2] for w in wheels} == {"12"}:
@@ -360,8 +368,8 @@ def resolve(request: Request, env: Environment, wheels: Sequence[Wheel]) -> Deci
         lambda: _python(env),
         lambda: _libc(env),
         lambda: _family(request),
-        lambda: _cuda(env, left),
         lambda: _tegra(env),
+        lambda: _cuda(env, left),
         lambda: _driver(env),
     ]
     for maker in makers:
