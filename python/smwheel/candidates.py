@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
-from urllib.request import url2pathname
 
 from smwheel.exit_codes import CodedError, ExitCode
 
@@ -95,6 +94,8 @@ def _fetch(url: str) -> bytes:
     """The bytes at an URL, `file:` too. Raises OSError (requests' errors are such)."""
     parts = urlsplit(url)
     if parts.scheme == "file":
+        from urllib.request import url2pathname
+
         return Path(url2pathname(parts.path)).read_bytes()
     # Takes longer to import than all else that this program does.
     import requests

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from smwheel import environment
+from smwheel import environment, probe_python
 from smwheel.environment import Environment, Found, Gpu, Installed, Probe
 from smwheel.exit_codes import CodedError, ExitCode
 from smwheel.system import NotRun, System
@@ -97,8 +97,13 @@ def target_python(request: Request, system: System) -> Found[str]:
     return Found(sys.executable, "the Python that runs smwheel")
 
 
-def ask_python(python: str, system: System) -> dict[str, Any]:
-    """What probe_python.py says. Raises CodedError: without it nothing can be decided."""
+def ask_python(python: str, system: System, anew: bool = False) -> dict[str, Any]:
+    """What probe_python.py says. Raises CodedError: without it nothing can be decided.
+
+    The Python that runs this program is not started once more, unless something has been installed since (`anew`).
+    """
+    if python == system.executable and not anew:
+        return probe_python.main()
     answer = system.run("python", [python, "-c", _RUN, str(_HERE / "probe_python.py")], PYTHON_TIMEOUT)
     if isinstance(answer, NotRun):
         found = answer.reason

@@ -5,10 +5,8 @@ Python 3.9: the wheels are for that, and so may be the Python that it is run by.
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-import platform
 import sys
 from importlib import metadata
 from importlib.util import find_spec
@@ -30,7 +28,11 @@ def torch_cuda() -> str | None:
     """The CUDA version that torch was built for, as it stands in torch/version.py: torch takes seconds to import."""
     try:
         spec = find_spec("torch")
-        for directory in (spec and spec.submodule_search_locations) or []:
+        if spec is None:
+            return None
+        import ast
+
+        for directory in spec.submodule_search_locations or []:
             with open(os.path.join(directory, "version.py"), encoding="utf-8") as file:
                 for statement in ast.parse(file.read()).body:
                     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -87,8 +89,8 @@ def main() -> dict[str, Any]:
     except (ValueError, OSError):
         libc = None
     return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "machine": os.uname().machine,
         "libc": libc,
         "pip": find_spec("pip") is not None,
         "uv_environment": uv_environment(),

@@ -6,10 +6,8 @@ Tests put a recording in its place.
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import signal
-import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,8 +39,8 @@ class System(Protocol):
         """Environment variables."""
 
     @property
-    def machine(self) -> str:
-        """`uname -m`."""
+    def executable(self) -> str:
+        """The Python that runs this program, which can be asked without another process; empty if it can't."""
 
     @property
     def release(self) -> str:
@@ -63,8 +61,8 @@ class LocalSystem:
     """This machine."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    machine: str = field(default_factory=platform.machine)
-    release: str = field(default_factory=platform.release)
+    release: str = field(default_factory=lambda: os.uname().release)
+    executable: str = sys.executable
 
     def read(self, path: str) -> str | None:
         """The text of a file; None if it can't be read."""
@@ -75,6 +73,8 @@ class LocalSystem:
 
     def which(self, program: str) -> str | None:
         """The path of a program, None if there is none."""
+        import shutil
+
         return shutil.which(program, path=self.environ.get("PATH"))
 
     def run(self, name: str, command: Sequence[str], timeout: float) -> Completed | NotRun:
@@ -82,6 +82,8 @@ class LocalSystem:
 
         It is not waited for once it is killed: a program that hangs inside the driver can't be, and would hang this one.
         """
+        import subprocess
+
         try:
             process = subprocess.Popen(
                 list(command),

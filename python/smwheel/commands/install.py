@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -142,6 +141,8 @@ def plan(installer: str, env: Environment, wheel: Wheel, from_directory: bool) -
 
 def install(run: Command, as_json: bool) -> None:
     """Runs the installer; what it says goes to the person. Raises CodedError if it fails."""
+    import subprocess
+
     try:
         done = subprocess.run(
             run.arguments,
@@ -163,7 +164,7 @@ def install(run: Command, as_json: bool) -> None:
 
 def verify(env: Environment, wheel: Wheel, system: System) -> None:
     """Whether what is installed now is this wheel, whole, with code for every visible GPU. Raises CodedError."""
-    installed = ask_python(env.python, system)["jit_cache"]
+    installed = ask_python(env.python, system, anew=True)["jit_cache"]
     if installed is None:
         found = "nothing"
     elif installed["version"] != wheel.version:

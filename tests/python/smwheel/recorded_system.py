@@ -35,8 +35,8 @@ class RecordedSystem:
     """See smwheel.system.System."""
 
     environ: Mapping[str, str] = field(default_factory=dict)
-    machine: str = "x86_64"
     release: str = "6.8.0-87-generic"
+    executable: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, Completed | NotRun] = field(default_factory=dict)

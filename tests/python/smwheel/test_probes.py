@@ -180,7 +180,7 @@ def test_python_probe_sees_what_is_installed_and_imports_none_of_it(tmp_path: Pa
     here = os.getcwd()
     os.chdir(trap)
     try:
-        said = ask_python(sys.executable, LocalSystem({**os.environ, "PYTHONPATH": str(site)}))
+        said = ask_python(sys.executable, LocalSystem({**os.environ, "PYTHONPATH": str(site)}, executable=""))
     finally:
         os.chdir(here)
     assert (said["torch"], said["torch_cuda"], said["flashinfer"]) == ("2.13.0+cu130", "13.0", "0.7.4")
