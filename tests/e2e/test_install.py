@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,21 @@ def test_a_directory_of_the_other_cpu(directory: Path, pythons: dict[str, str], 
     code, said = smwheel(*request, "--device", "9.0", "--cuda-version", "13.0")
     assert code == 9
     assert f"There is no wheel for the CPU {CPU}." in said["error"]["message"]
+
+
+def test_manifests_name_the_other_wheels_of_their_cell(all_wheels: dict[str, Path]) -> None:
+    manifests = {}
+    for name, path in all_wheels.items():
+        with zipfile.ZipFile(path) as wheel:
+            manifests[name] = json.loads(wheel.read("flashinfer_jit_cache/manifest.json"))
+    for manifest in manifests.values():
+        others = {
+            other["version"]: other["devices"]
+            for other in manifests.values()
+            if (other["cuda_version"], other["cpu"]) == (manifest["cuda_version"], manifest["cpu"])
+            and other["sm_family"] != manifest["sm_family"]
+        }
+        assert list(manifest["siblings"]) == sorted(others)
+        for version, devices in manifest["siblings"].items():
+            assert devices
+            assert set(devices) <= set(others[version]), "what the matrix promises of it, its own manifest says too"
