@@ -10,6 +10,7 @@ import csv
 import json
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ def target_python(request: Request, system: System) -> Found[str]:
         return Found(path, "--python")
     active = system.environ.get("VIRTUAL_ENV")
     if active and system.which(f"{active}/bin/python"):
-        return Found(f"{active}/bin/python", "VIRTUAL_ENV")
+        own = Path(system.executable).parent == Path(active, "bin")
+        return Found(system.executable if own else f"{active}/bin/python", "VIRTUAL_ENV")
     return Found(sys.executable, "the Python that runs smwheel")
 
 
@@ -141,6 +143,11 @@ class _Answer:
     absent: bool = False
 
 
+def _driver(text: str | None) -> str | None:
+    """A driver's version; None for anything else that stands in its place, such as `[N/A]`."""
+    return text if text and re.fullmatch(r"\d+(\.\d+)+", text, re.ASCII) else None
+
+
 def _ask_library(system: System, name: str, label: str, timeout: float) -> _Answer:
     answer = system.run(name, [sys.executable, "-I", "-S", str(_HERE / f"probe_{name}.py")], timeout)
     if isinstance(answer, NotRun):
@@ -154,7 +161,7 @@ def _ask_library(system: System, name: str, label: str, timeout: float) -> _Answ
     return _Answer(
         label,
         said.get("error") or "",
-        said.get("driver"),
+        _driver(said.get("driver")),
         said.get("cuda"),
         None if gpus is None else tuple(Gpu(g["device"], g["name"], g["uuid"], tuple(g["mig"])) for g in gpus),
         name == "libcuda",
@@ -189,7 +196,7 @@ def ask_nvidia_smi(system: System) -> _Answer:
     rows = [[field.strip() for field in row] for row in csv.reader(lines)]
     if not rows or any(len(row) != 4 for row in rows):
         return _Answer(name, f"output that is not understood: {(lines or ['nothing'])[0][:120]!r}")
-    drivers = [row[2] for row in rows if re.fullmatch(r"\d+(\.\d+)+", row[2], re.ASCII)]
+    drivers = [row[2] for row in rows if _driver(row[2])]
     gpus = tuple(
         Gpu(capability if re.fullmatch(r"\d+\.\d", capability, re.ASCII) else None, model, uuid)
         for uuid, capability, _, model in rows
@@ -200,15 +207,15 @@ def ask_nvidia_smi(system: System) -> _Answer:
 def ask_proc(system: System) -> _Answer:
     """The kernel's files know the driver; of GPUs they know only the chip of a Jetson."""
     name = "/proc"
-    driver = (system.read("/sys/module/nvidia/version") or "").strip()
+    driver = _driver((system.read("/sys/module/nvidia/version") or "").strip())
     if not driver:
         found = re.search(r"\b\d+\.\d+(\.\d+)?\b", system.read("/proc/driver/nvidia/version") or "", re.ASCII)
-        driver = found[0] if found else ""
+        driver = found[0] if found else None
     compatible = system.read("/proc/device-tree/compatible") or ""
     chips = [device for chip, device in _TEGRA.items() if chip in compatible]
     outcome = "" if driver or chips else "no NVIDIA driver"
     gpus = (Gpu(chips[0], "Jetson"),) if chips else None
-    return _Answer(name, outcome, driver or None, gpus=gpus, absent=not driver and not chips)
+    return _Answer(name, outcome, driver, gpus=gpus, absent=not driver and not chips)
 
 
 def _describe(answer: _Answer) -> str:
@@ -279,11 +286,14 @@ def detect(request: Request, system: System) -> Environment:
     python = target_python(request, system)
     said = ask_python(python.value, system)
     given = bool(request.devices)
+    torch_cuda = _read(environment.cuda_version, said["torch_cuda"])
     cuda, machine, notes = None, _Machine(), []
     if request.cuda_version:
         cuda = Found(request.cuda_version, request.source("cuda_version"))
-    elif said["torch_cuda"]:
-        cuda = Found(environment.cuda_version(said["torch_cuda"]), f"torch {said['torch']}")
+    elif torch_cuda:
+        cuda = Found(torch_cuda, f"torch {said['torch']}")
+    elif said["torch"] and said["torch_cuda"]:
+        notes.append(f"torch {said['torch']} is for CUDA {said['torch_cuda']}, which is not understood.")
     elif said["torch"]:
         notes.append(f"torch {said['torch']} is a build without CUDA: it says nothing of the CUDA version.")
     if not given or cuda is None:
@@ -301,7 +311,7 @@ def detect(request: Request, system: System) -> Environment:
         libc=said["libc"],
         flashinfer=flashinfer,
         torch=said["torch"],
-        torch_cuda=said["torch_cuda"],
+        torch_cuda=torch_cuda,
         cuda=cuda or machine.cuda,
         driver=machine.driver,
         gpus=Found(tuple(Gpu(d) for d in request.devices), request.source("devices")) if given else machine.gpus,
@@ -316,6 +326,14 @@ def detect(request: Request, system: System) -> Environment:
         cuda_of_driver=cuda is None and machine.cuda is not None,
         notes=tuple(notes),
     )
+
+
+def _read(read: Callable[[str], str], text: str | None) -> str | None:
+    """A value of a form that may be unknown."""
+    try:
+        return read(text) if text else None
+    except ValueError:
+        return None
 
 
 def _uv(system: System) -> str | None:

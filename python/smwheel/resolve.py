@@ -5,6 +5,7 @@ The wheels go through stages; each refuses some, with a reason. If one leaves no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -211,8 +212,8 @@ def _python(env: Environment) -> _Stage:
 
 
 def _libc(env: Environment) -> _Stage:
-    words = (env.libc or "").split()
-    fits = len(words) == 2 and words[0] == "glibc" and cuda_tuple(words[1]) >= _GLIBC
+    version = re.match(r"glibc (\d+)\.(\d+)", env.libc or "", re.ASCII)
+    fits = version is not None and (int(version[1]), int(version[2])) >= _GLIBC
     needed = ".".join(map(str, _GLIBC))
 
     def failure(_wheels: list[Wheel]) -> CodedError:
