@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 from sm_targets import DEVICES, image_for, parse
 
@@ -195,8 +194,12 @@ def _cpu(env: Environment) -> _Stage:
 
 def _python(env: Environment) -> _Stage:
     def refuse(wheel: Wheel) -> str | None:
+        if not wheel.requires_python:
+            return None
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
         try:
-            fits = SpecifierSet(wheel.requires_python or "").contains(env.python_version, prereleases=True)
+            fits = SpecifierSet(wheel.requires_python).contains(env.python_version, prereleases=True)
         except InvalidSpecifier:
             fits = True
         return None if fits else f"needs Python {wheel.requires_python}, this is {env.python_version}"
