@@ -7,7 +7,6 @@ import sys
 
 import click
 
-from smwheel import __version__
 from smwheel.errors import SmwheelError
 
 # Name of a command -> what it does, a line for `smwheel --help`. Its module is imported when it is called.
@@ -41,8 +40,16 @@ class _Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from smwheel import __version__
+
+        click.echo(f"smwheel, version {__version__}")
+        ctx.exit()
+
+
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def group() -> None:
     """Wheels of CUDA kernels, one per (CUDA version, CPU, GPU SM family)."""
 

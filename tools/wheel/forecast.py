@@ -155,6 +155,8 @@ def build_file(declaration: str, before: Json, after: Json) -> str:
         "summary": attributes["summary"].removesuffix(before["family"]) + after["family"],
         "version": after["version"],
     }
+    if after["name"] != before["name"]:
+        attributes["siblings"] = {**attributes["siblings"], before["version"]: before["devices"]}
     modules = f"modules_for({after['cuda_label']!r}, {after['sm_targets']!r})"
     lines = [f"    {key} = {value!r}," for key, value in attributes.items() if key != "modules"]
     return "\n".join(

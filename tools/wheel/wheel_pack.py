@@ -87,6 +87,7 @@ def describe_wheel(spec: Json, modules: dict[str, Json]) -> Json:
         "sm_family": spec["sm_family"],
         "sm_targets": spec["sm_targets"],
         "devices": [device for device in DEVICES if covers(device, spec["supports"], modules)],
+        "siblings": dict(sorted(spec["siblings"].items())),
         "modules": modules,
     }
 

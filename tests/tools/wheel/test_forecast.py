@@ -51,8 +51,11 @@ class ChangedTest(unittest.TestCase):
 
 def wheel(label: str, cpu: str, family: str, *sm_targets: str) -> Json:
     name, version = f"{label}_{cpu}_{family}", f"1.0+{label}.{family}"
-    targets = list(sm_targets)
-    return {"name": name, "cuda_label": label, "cpu": cpu, "family": family, "sm_targets": targets, "version": version}
+    devices, targets = ["12.0"], list(sm_targets)
+    return {
+        "name": name, "cuda_label": label, "cpu": cpu, "devices": devices, "family": family, "sm_targets": targets,
+        "version": version,
+    }  # fmt: skip
 
 
 MATRIX: Json = {
@@ -103,6 +106,7 @@ py_wheel(
   visibility = ["//visibility:public"],
   budget = "3145728",
   modules = ["//kernels:a", "//kernels:b"],
+  siblings = {"1.0+cu130.sm9x": ["9.0"]},
   sm_family = "sm12x",
   sm_targets = ["8.0", "12.0f"],
   summary = "Kernels for SM family sm12x",
@@ -126,6 +130,7 @@ py_wheel(
     name = 'cu130_x86_64_all',
     visibility = ['//visibility:public'],
     budget = '3145728',
+    siblings = {'1.0+cu130.sm9x': ['9.0'], '1.0+cu130.sm12x': ['12.0']},
     sm_family = 'all',
     sm_targets = ['7.5', '8.0', '9.0a', '12.0f'],
     summary = 'Kernels for SM family all',
