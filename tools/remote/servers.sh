@@ -20,6 +20,7 @@ key=$({ printf '%s' "$release $packages $recipe" && cat "$lock"; } | sha256sum |
 root=$cache/debian-root-$key
 
 # For nginx, whose workers otherwise become another user than the one that the store belongs to.
+# shellcheck disable=SC2034 # http-cache and casd use it
 user="$(id -un) $(id -gn)"
 
 # What actions see of the machine that runs them: the root's programs and libraries. Nothing of /etc but Debian's links
@@ -32,6 +33,7 @@ done
 finish() {
   local part=$1
   enter_debian_root "$part"
+  # shellcheck disable=SC2016 # the inner shell expands it
   "${enter[@]}" --bind "$part/usr" /usr bash -ec '
     python3 -m venv /usr/local/buildgrid
     /usr/local/buildgrid/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: -r "$1"
