@@ -37,6 +37,8 @@ class Wheel:
     requires_python: str | None = None
     sha256: str | None = None
     size: int | None = None
+    # The reason, which may be empty, why nobody should take it any more (PEP 592); None if that is not so.
+    yanked: str | None = None
 
     @property
     def cuda_label(self) -> str:
@@ -64,6 +66,7 @@ def _wheel(filename: str, entry: dict[str, Any], location: str) -> Wheel:
         requires_python=entry.get("requires_python"),
         sha256=entry.get("sha256"),
         size=entry.get("size"),
+        yanked=entry.get("yanked"),
     )
 
 

@@ -88,16 +88,16 @@ def check(request: Request, env: Environment) -> None:
             f"{env.flashinfer.value} ({env.flashinfer.source})",
             "give --flashinfer-version: the release that the source tree is closest to.",
         )  # fmt: skip
-    if request.nightly and not Version(version).is_devrelease:
+    if request.nightly and not Version(version).is_prerelease:
         raise CodedError(
             ExitCode.FLASHINFER, f"There is no nightly wheel for FlashInfer {version}.",
             "with --nightly, a nightly version of FlashInfer, such as 0.7.5.dev20261130",
             f"the release {version} ({env.flashinfer.source})",
             "leave out --nightly; or give --flashinfer-version with the nightly's version.",
         )  # fmt: skip
-    if Version(version).is_devrelease and not request.nightly:
+    if Version(version).is_prerelease and not request.nightly:
         raise CodedError(
-            ExitCode.FLASHINFER, f"FlashInfer {version} is a nightly.", "a release, or --nightly",
+            ExitCode.FLASHINFER, f"FlashInfer {version} is a {'nightly' if Version(version).is_devrelease else 'pre-release'}.", "a release, or --nightly",
             f"{version} ({env.flashinfer.source})", "add --nightly.",
         )  # fmt: skip
     if env.cuda and env.torch_cuda and cuda_tuple(env.torch_cuda)[0] != cuda_tuple(env.cuda.value)[0]:
@@ -172,6 +172,20 @@ def _version(env: Environment) -> _Stage:
             ExitCode.FLASHINFER, f"There is no wheel for FlashInfer {wanted}.", f"wheels of version {wanted} ({source})",
             f"wheels for FlashInfer {_list(versions)}",
             "install one of these versions of flashinfer-python, or look in another index.",
+        )  # fmt: skip
+
+    return _Stage(refuse, failure)
+
+
+def _yanked() -> _Stage:
+    def refuse(wheel: Wheel) -> str | None:
+        return None if wheel.yanked is None else f"yanked{': ' if wheel.yanked else ''}{wheel.yanked}"
+
+    def failure(wheels: list[Wheel]) -> CodedError:
+        return CodedError(
+            ExitCode.FLASHINFER, f"All wheels for FlashInfer {public(wheels[0].version)} were yanked.",
+            "a wheel that is not", _list([refuse(wheel) or "" for wheel in wheels]),
+            "install another version of FlashInfer; until then it compiles what it needs.",
         )  # fmt: skip
 
     return _Stage(refuse, failure)
@@ -368,6 +382,7 @@ def resolve(request: Request, env: Environment, wheels: Sequence[Wheel]) -> Deci
     left = list(wheels)
     makers: list[Callable[[], _Stage]] = [
         lambda: _version(env),
+        _yanked,
         lambda: _cpu(env),
         lambda: _python(env),
         lambda: _libc(env),

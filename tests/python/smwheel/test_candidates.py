@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,24 @@ def test_index(served: str) -> None:
 def test_index_in_a_file(tmp_path: Path) -> None:
     write_index(tmp_path, WHEELS[:1])
     assert [w.version for w in of_index(tmp_path.as_uri(), nightly=False)] == ["0.7.4+cu129.sm9x"]
+
+
+def test_yanked_wheels_are_refused(tmp_path: Path) -> None:
+    write_index(tmp_path, WHEELS)
+    listing = json.loads((tmp_path / "index.json").read_text())
+    for entry in listing["wheels"]:
+        entry["yanked"] = "wrong rounding" if entry["cuda_label"] == "cu130" else None
+    (tmp_path / "index.json").write_text(json.dumps(listing))
+    options = ["install", "--dry-run", "--index-url", tmp_path.as_uri(), "--device", "9.0"]
+    result = CliRunner().invoke(group, options, obj=recorded({}))
+    assert isinstance(result.exception, CodedError)
+    assert result.exception.code is ExitCode.CUDA, "those of CUDA 12 are left, and torch is for 13"
+    assert "0.7.4+cu130.sm9x x86_64: yanked: wrong rounding" in result.output
+    for entry in listing["wheels"]:
+        entry["yanked"] = ""
+    (tmp_path / "index.json").write_text(json.dumps(listing))
+    result = CliRunner().invoke(group, options, obj=recorded({}))
+    assert "All wheels for FlashInfer 0.7.4 were yanked." in str(result.exception)
 
 
 def test_nightly_index_is_beside_the_stable_one(served: str) -> None:
