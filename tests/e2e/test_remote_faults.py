@@ -84,24 +84,46 @@ def damage(path: Path) -> None:
         path.write_bytes(content)
 
 
-MODES = ["all", "toplevel"]
+FAULTS = pytest.mark.parametrize("fault", [damage, Path.unlink])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fault", [damage, Path.unlink])
+@FAULTS
 def test_contents_that_are_corrupt_or_missing(
-    machine: Workspace, right: str, fault: Callable[[Path], None], mode: str, tmp_path: Path
+    machine: Workspace, right: str, fault: Callable[[Path], None], tmp_path: Path
 ) -> None:
     """Those of every file: each action that asks for one runs instead, and the good file replaces it."""
-    flag = f"--remote_download_outputs={mode}"
     with http_cache(tmp_path / "cache") as server:
         build(machine, server)
         for path in stored(server, "cas"):
             fault(path)
-        with within(90):
-            build(machine, server, flag)
+        with within(120):
+            build(machine, server)
         assert digest(machine) == right
-        assert runners(build(machine, server, flag)) == {"remote cache hit": ACTIONS}, "it has healed"
+        assert runners(build(machine, server)) == {"remote cache hit": ACTIONS}, "it has healed"
+        assert digest(machine) == right
+
+
+@FAULTS
+def test_the_same_where_only_the_wheel_is_fetched(
+    machine: Workspace, right: str, fault: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """A wheel is packed again. If everything is bad, the build says so, and one that fetches everything heals the cache."""
+    flag = "--remote_download_outputs=toplevel"
+    with http_cache(tmp_path / "cache") as server:
+        build(machine, server)
+        fault(server.directory / "store/cas" / right)
+        with within(120):
+            spawns = build(machine, server, flag)
+        assert [s.mnemonic for s in spawns if s.runner == "linux-sandbox"] == ["WheelPack"]
+        assert digest(machine) == right
+
+        for path in stored(server, "cas"):
+            fault(path)
+        machine.bazel("clean")
+        with within(120):
+            message = machine.failure(WHEEL, "--config=cache", f"--remote_cache={server.address}", flag)
+        assert "Failed to fetch blobs" in message
+        build(machine, server)
         assert digest(machine) == right
 
 
