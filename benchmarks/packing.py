@@ -170,7 +170,7 @@ class Work:
             "sm_family": "all",
             "sm_targets": SM_TARGETS,
             "summary": "A benchmark",
-            "supports": {module(self.tree, number).stem: SM_TARGETS for number in range(MODULES)},
+            "supports": {module(self.tree, number).stem: ["8.0", "9.0", "12.0"] for number in range(MODULES)},
             "tag": "cp39-abi3-manylinux_2_28_x86_64",
             "version": "1.0",
         }

@@ -13,6 +13,9 @@ from servers import During, Server, buildgrid, casd, free_ports, within, worker
 from small_wheel import ACTIONS, KINDS, WHEEL, digest, runners
 from workspace import Workspace
 
+# Not yet a part of tests/run: CONTRIBUTING.md.
+pytestmark = pytest.mark.remote
+
 
 @contextmanager
 def buildgrid_with_worker(directory: Path) -> Iterator[Server]:

@@ -11,6 +11,9 @@ from servers import During, Server, buildgrid, casd, free_ports, http_cache, wit
 from small_wheel import ACTIONS, WHEEL, digest, runners
 from workspace import Spawn, Workspace
 
+# Not yet a part of tests/run: CONTRIBUTING.md.
+pytestmark = pytest.mark.remote
+
 
 def build(machine: Workspace, server: Server | str, *flags: str, config: str = "cache") -> list[Spawn]:
     """Builds the wheel from nothing, with a server or an address as cache."""

@@ -14,6 +14,9 @@ import pytest
 from servers import Server, buildgrid, casd, http_cache
 from workspace import CACHE, Spawn, Workspace
 
+# Not yet a part of tests/run: CONTRIBUTING.md.
+pytestmark = pytest.mark.remote
+
 SMALL = "//tests/e2e/remote:"
 
 

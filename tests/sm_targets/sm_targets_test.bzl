@@ -1,7 +1,7 @@
 """sm_targets_test: the Starlark algebra of SM targets, on the cases that the Python one is tested on."""
 
 load("@rules_python//python:py_test.bzl", "py_test")
-load("//toolchains/cuda:sm_targets.bzl", "family_members", "parse_sm_target", "runs_on", "sm_target_key", "toolkit_supports")
+load("//toolchains/cuda:sm_targets.bzl", "DEVICES", "family_members", "parse_sm_target", "runs_on", "sm_target_key", "toolkit_supports")
 
 def _failures(cases):
     """What is not as the cases say, a line each."""
@@ -25,6 +25,8 @@ def _failures(cases):
         every = [c + suffix for c in cases["compute_capabilities"] for suffix in ["", "a", "f"]]
         if [sm for sm in every if toolkit_supports(cuda, sm)] != supported:
             found.append("toolkit_supports(%s, ...) is true for %s" % (cuda, [sm for sm in every if toolkit_supports(cuda, sm)]))
+    if DEVICES != cases["devices"]:
+        found.append("DEVICES: %s" % DEVICES)
     for majors, base, sm_targets, expected in cases["family_members"]:
         if family_members(majors, base, sm_targets) != expected:
             found.append("family_members(%s, %s, %s) is not %s" % (majors, base, sm_targets, expected))

@@ -51,6 +51,7 @@ class SmTargetsTest(unittest.TestCase):
 
     def test_devices_are_in_order(self) -> None:
         self.assertEqual(sorted(DEVICES, key=parse), DEVICES)
+        self.assertEqual(DEVICES, CASES["devices"])
 
 
 if __name__ == "__main__":

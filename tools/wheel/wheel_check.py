@@ -61,12 +61,15 @@ def check_size(name: str, size: int, spec: Json, manifest: Json) -> list[str]:
     return problems
 
 
-def check_promises(name: str, spec: Json, manifest: Json) -> list[str]:
-    """The message that a wheel fails with if a module that supports a promised device has no image that runs there."""
+def check_promises(name: str, spec: Json, supports: dict[str, list[str]], manifest: Json) -> list[str]:
+    """The message that a wheel fails with if a module that supports a promised device has no image that runs there.
+
+    supports: name of a module -> all SM targets that it can be built for.
+    """
     problems = []
     for module, entry in sorted(manifest["modules"].items()):
         for device in spec["devices"]:
-            could = [sm for sm in spec["supports"][module] if runs_on(sm, device)]
+            could = [sm for sm in supports[module] if runs_on(sm, device)]
             if could and not image_for(entry["sm_targets"], device):
                 problems.append(
                     f"  {module} has images for {', '.join(entry['sm_targets']) or 'no SM target'}, none of which runs on "
@@ -127,7 +130,9 @@ def read_facts(path: Path) -> dict[str, Json]:
     return {name: json.loads(Path(next(words)).read_text()) for name in words}
 
 
-def check(wheel: Path, spec: Json, facts: dict[str, Json], baseline: Path | None) -> list[str]:
+def check(
+    wheel: Path, spec: Json, supports: dict[str, list[str]], facts: dict[str, Json], baseline: Path | None
+) -> list[str]:
     """All messages that a wheel fails with; the one about its zip alone if that is damaged."""
     try:
         content = wheel_zip.read(wheel)
@@ -143,7 +148,7 @@ def check(wheel: Path, spec: Json, facts: dict[str, Json], baseline: Path | None
         *check_size(wheel.name, content.size, spec, manifest),
         *([grown] if grown else []),
         *check_contents(wheel.name, spec, manifest, members, facts),
-        *check_promises(wheel.name, spec, manifest),
+        *check_promises(wheel.name, spec, supports, manifest),
         *check_tag(wheel.name, spec, facts),
     ]
 
@@ -153,9 +158,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for option in ("wheel", "spec", "facts", "stamp"):
         parser.add_argument(f"--{option}", type=Path, required=True)
+    parser.add_argument("--supports", action="append", default=[], help="MODULE=SM targets that it can be built for")
     parser.add_argument("--baseline", type=Path, help="a report of the wheel as it was (size_report.py)")
     args = parser.parse_args()
-    problems = check(args.wheel, json.loads(args.spec.read_text()), read_facts(args.facts), args.baseline)
+    supports = {module: sms.split(",") if sms else [] for module, _, sms in (s.partition("=") for s in args.supports)}
+    problems = check(args.wheel, json.loads(args.spec.read_text()), supports, read_facts(args.facts), args.baseline)
     if problems:
         print("\n".join(f"error: {problem}" for problem in problems), file=sys.stderr)
         return 1

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from size_report import share
-from sm_targets import DEVICES, image_for, parse, runs_on
+from sm_targets import DEVICES, image_for, parse
 from wheel_member import load_deflate
 from zip_writer import Member, write_zip
 
@@ -68,9 +68,9 @@ def describe_module(entry: Json, facts: Json) -> Json:
 def covers(device: str, supports: dict[str, list[str]], modules: Json) -> bool:
     """Whether every module that can be built for a device has an image that runs there, and there is such a module.
 
-    supports: name of a module -> all SM targets that it can be built for.
+    supports: name of a module -> the devices that it can be built for.
     """
-    able = [name for name, targets in supports.items() if any(runs_on(sm, device) for sm in targets)]
+    able = [name for name, devices in supports.items() if device in devices]
     return bool(able) and all(image_for(modules[name]["sm_targets"], device) for name in able)
 
 

@@ -3,6 +3,7 @@
 load("//:version.bzl", "VERSION")
 load("//toolchains/cuda:defs.bzl", "CudaModuleInfo")
 load("//toolchains/cuda:settings.bzl", "COMPRESSION_MODES", "FATBIN_COMPRESSION", "PLATFORMS", "SM_TARGETS", CUDA_VERSION = "VERSION")
+load("//toolchains/cuda:sm_targets.bzl", "DEVICES", "runs_on")
 load("//tools:defs.bzl", "run_python")
 
 visibility(["//wheels"])
@@ -81,12 +82,16 @@ def _facts(ctx, module):
     )
     return facts
 
-def _check(ctx, wheel, spec, listing, facts):
+def _check(ctx, wheel, spec, listing, facts, modules):
     """The validation of a wheel: building it fails if this does."""
     stamp = ctx.actions.declare_file(ctx.label.name + ".checked")
     arguments = ctx.actions.args()
     arguments.add("--wheel", wheel)
     arguments.add("--spec", spec)
+    arguments.add_all(
+        ["%s=%s" % (name, ",".join(modules[name].supports)) for name in sorted(modules)],
+        before_each = "--supports",
+    )
     if ctx.file.baseline:
         arguments.add("--baseline", ctx.file.baseline)
     arguments.add("--stamp", stamp)
@@ -155,7 +160,11 @@ def _py_wheel_impl(ctx):
         sm_family = ctx.attr.sm_family,
         sm_targets = ctx.attr.sm_targets,
         summary = ctx.attr.summary,
-        supports = {name: modules[name].supports for name in sorted(modules)},
+        # Of what modules support, only this is in the wheel: an SM target more in another wheel leaves this one alone.
+        supports = {
+            name: [device for device in DEVICES if [sm for sm in modules[name].supports if runs_on(sm, device)]]
+            for name in sorted(modules)
+        },
         tag = ctx.attr.tag,
         version = ctx.attr.version,
     ), indent = " ") + "\n")
@@ -188,7 +197,7 @@ def _py_wheel_impl(ctx):
     return [
         DefaultInfo(files = depset([wheel])),
         OutputGroupInfo(
-            _validation = depset([_check(ctx, wheel, spec, facts_listing, facts)]),
+            _validation = depset([_check(ctx, wheel, spec, facts_listing, facts, modules)]),
             facts = depset(facts),
             manifest = depset([manifest]),
             modules = depset([m.library for m in modules.values()]),

@@ -48,7 +48,8 @@ class PackTest(unittest.TestCase):
             "only_rubin": {"sm_targets": {}},
             "host": {"sm_targets": {}},
         }
-        supports = {"a": ["8.0", "9.0a", "12.0f"], "b": ["8.0", "12.0f"], "only_rubin": ["10.7a"], "host": []}
+        sm8x, sm12x = ["8.0", "8.6", "8.9"], ["12.0", "12.1"]
+        supports = {"a": [*sm8x, "9.0", *sm12x], "b": [*sm8x, *sm12x], "only_rubin": ["10.7"], "host": []}
         covered = [d for d in DEVICES if wheel_pack.covers(d, supports, modules)]
         # b could run on 12.0 and does not; no module of 9.0 is in the wheel; only_rubin is of no matter for 8.x.
         self.assertEqual(covered, ["8.0", "8.6", "8.9"])

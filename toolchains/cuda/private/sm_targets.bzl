@@ -26,6 +26,9 @@ _SINCE = {
     (12, 1): ((12, 9), None),
 }
 
+# Compute capabilities of the GPUs that people have (NVIDIA's "CUDA GPU Compute Capability" page).
+DEVICES = ["7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "10.7", "11.0", "12.0", "12.1"]
+
 # First toolkit with the suffix, and the first major compute capability that has it.
 _SUFFIX_SINCE = {"a": ((12, 0), 9), "f": ((12, 9), 10)}
 

@@ -164,15 +164,23 @@ class WheelTest(unittest.TestCase):
         self.spec = {
             "asset_limit": 2147483648, "budget": 1000000, "devices": ["8.0", "9.0", "12.1"], "growth_limit": "5",
             "modules_directory": "jit_cache", "name": "cu130_x86_64", "package": "census",
-            "supports": {"kernels": SM_TARGETS}, "tag": "cp39-abi3-manylinux_2_28_x86_64",
+            "tag": "cp39-abi3-manylinux_2_28_x86_64",
         }  # fmt: skip
 
-    def problems(self, wheel: Path | None = None, baseline: Any = None, **spec: Any) -> str:
+    def problems(
+        self,
+        wheel: Path | None = None,
+        baseline: Any = None,
+        supports: tuple[str, ...] | list[str] = tuple(SM_TARGETS),
+        **spec: Any,
+    ) -> str:
         path = None
         if baseline:
             path = self.directory / "baseline.json"
             path.write_text(size_report.dump(baseline))
-        return "\n".join(wheel_check.check(wheel or self.WHEEL, self.spec | spec, self.facts, path))
+        return "\n".join(
+            wheel_check.check(wheel or self.WHEEL, self.spec | spec, {"kernels": list(supports)}, self.facts, path)
+        )
 
     def assert_says(self, said: str, *words: str) -> None:
         for word in (*words, "To do:"):
@@ -218,7 +226,7 @@ class WheelTest(unittest.TestCase):
     def test_a_promise_that_no_image_keeps(self) -> None:
         """An image for 10.0a where 10.7 is promised."""
         self.assert_says(
-            self.problems(devices=["10.7"], supports={"kernels": [*SM_TARGETS, "10.0f"]}),
+            self.problems(devices=["10.7"], supports=[*SM_TARGETS, "10.0f"]),
             "promises GPUs", "none of which runs on compute capability 10.7", "it can be built for 10.0f",
         )  # fmt: skip
 
@@ -231,9 +239,7 @@ class WheelTest(unittest.TestCase):
 
     def test_a_module_too_many(self) -> None:
         self.facts = {}
-        self.assert_says(
-            self.problems(supports={"kernels": []}), "kernels.so is not the module", "expected: no such file"
-        )
+        self.assert_says(self.problems(supports=[]), "kernels.so is not the module", "expected: no such file")
 
     def test_a_truncated_wheel(self) -> None:
         path = self.directory / self.WHEEL.name
@@ -256,7 +262,7 @@ class WheelTest(unittest.TestCase):
     def test_no_report_as_baseline(self) -> None:
         path = self.directory / "baseline.json"
         path.write_text("{}")
-        said = "\n".join(wheel_check.check(self.WHEEL, self.spec, self.facts, path))
+        said = "\n".join(wheel_check.check(self.WHEEL, self.spec, {"kernels": SM_TARGETS}, self.facts, path))
         self.assert_says(said, "baseline.json: no size report can be made of it")
 
 
