@@ -12,6 +12,7 @@ from typing import Any
 
 import smwheel  # noqa: F401  the build's programs are found through it
 import wheel_pack
+from sm_targets import DEVICES, image_for
 from zip_writer import Member, write_zip
 
 Json = dict[str, Any]
@@ -62,7 +63,7 @@ def make_wheel(
         "sm_family": family,
         "sm_targets": FAMILIES[family],
         "siblings": {},
-        "supports": dict.fromkeys(modules, FAMILIES[family]),
+        "supports": dict.fromkeys(modules, [d for d in DEVICES if image_for(FAMILIES[family], d)]),
     }
     files: dict[str, bytes] = {}
     described: Json = {}
