@@ -63,7 +63,7 @@ def make_wheel(
         "sm_family": family,
         "sm_targets": FAMILIES[family],
         "siblings": {},
-        "supports": dict.fromkeys(modules, [d for d in DEVICES if image_for(FAMILIES[family], d)]),
+        "supports": {name: [d for d in DEVICES if image_for(FAMILIES[family], d)] for name in modules},
     }
     files: dict[str, bytes] = {}
     described: Json = {}
