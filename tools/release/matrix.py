@@ -1,12 +1,13 @@
-"""The resolved matrix (//wheels:matrix.json) as a release sees it: the artifact and the file of each wheel."""
+"""The resolved matrix (//wheels:matrix.json) as a release sees it: its wheels, each with artifact and file, and what they share."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 ARTIFACT_PREFIX = "jit-cache-"
 
@@ -44,11 +45,39 @@ class Wheel:
 
 
 @dataclass(frozen=True)
+class CubinGroup:
+    """The cubins of one (CUDA label, SM target). `name` is that of its target in //wheels."""
+
+    name: str
+    cuda_label: str
+    sm_target: str
+
+
+@dataclass(frozen=True)
+class HostGroup:
+    """The host objects of one (CUDA label, CPU). `name` is that of its target in //wheels."""
+
+    name: str
+    cuda_label: str
+    cpu: str
+
+
+@dataclass(frozen=True)
 class Matrix:
-    """All wheels, in the matrix's order, and the size in bytes that each must be under."""
+    """All wheels, in the matrix's order, the size in bytes that each must be under, and what they share."""
 
     asset_limit: int
     wheels: tuple[Wheel, ...]
+    cubin_groups: tuple[CubinGroup, ...]
+    host_groups: tuple[HostGroup, ...]
+
+
+_Entry = TypeVar("_Entry", Wheel, CubinGroup, HostGroup)
+
+
+def _entries(kind: type[_Entry], entries: list[dict[str, object]]) -> tuple[_Entry, ...]:
+    """The entries of a list of the matrix, of which only the fields that a release reads are kept."""
+    return tuple(kind(**{field.name: str(entry[field.name]) for field in fields(kind)}) for entry in entries)
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -58,9 +87,13 @@ def read_matrix(path: Path) -> Matrix:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        fields = Wheel.__dataclass_fields__
-        wheels = tuple(Wheel(**{field: str(entry[field]) for field in fields}) for entry in content["wheels"])
-        matrix = Matrix(int(content["asset_limit"]), wheels)
+        wheels = _entries(Wheel, content["wheels"])
+        matrix = Matrix(
+            int(content["asset_limit"]),
+            wheels,
+            _entries(CubinGroup, content["cubin_groups"]),
+            _entries(HostGroup, content["host_groups"]),
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _not_a_matrix(path, repr(error)) from error
     if not wheels:
@@ -74,7 +107,7 @@ def read_matrix(path: Path) -> Matrix:
 def _not_a_matrix(path: Path, found: str) -> MatrixError:
     return MatrixError(
         f"{path} is not the resolved matrix.\n"
-        "  expected: JSON with asset_limit and wheels, of which no two have one artifact or one file name\n"
+        "  expected: JSON with asset_limit, cubin_groups, host_groups and wheels, of which no two have one artifact or one file name\n"
         f"  found:    {found}\n"
         "  To do: ./bazelw build //wheels:matrix.json, and give bazel-bin/wheels/matrix.json"
     )
