@@ -26,15 +26,6 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Spawn:
-    """A process of an action: the action's mnemonic and label, and what ran it (`remote cache hit` is one answer)."""
-
-    mnemonic: str
-    label: str
-    runner: str
-
-
-@dataclass(frozen=True)
 class Workspace:
     """A workspace, the flags of every command in it, and what is different in its environment."""
 
@@ -75,19 +66,6 @@ class Workspace:
                         Action(event["action"]["type"], identity.get("label", ""), identity["primaryOutput"])
                     )
             return actions
-
-    def spawns(self, *arguments: str) -> list[Spawn]:
-        """Builds, and returns what ran each action that was not up to date."""
-        with tempfile.TemporaryDirectory() as directory:
-            log = Path(directory, "spawns.json")
-            self.bazel("build", f"--execution_log_json_file={log}", "--noexecution_log_sort", *arguments)
-            text = log.read_text()
-        spawns = []
-        position = 0
-        while position < len(text):
-            spawn, position = json.JSONDecoder().raw_decode(text, position)
-            spawns.append(Spawn(spawn["mnemonic"], spawn["targetLabel"], spawn["runner"]))
-        return spawns
 
     def failure(self, *arguments: str) -> str:
         """Builds what must not build, and returns what Bazel said."""
