@@ -94,7 +94,7 @@ def test_all_24_wheels_are_analysed(elsewhere: Workspace, tmp_path: Path) -> Non
     with mirrored(elsewhere, tmp_path) as workspace:
         counts = action_counts(workspace, "//wheels:all")
         of_norm = action_counts(
-            workspace, 'kind("cuda_(library|object) rule", filter("norm.norm[.]", deps(//wheels:all)))'
+            workspace, 'kind("cuda_(library|object) rule", filter(":norm[.]csrc_norm[.]", deps(//wheels:all)))'
         )
         for mnemonic, number in expected_counts(workspace, list(DISTINCT)).items():
             assert counts[mnemonic] == number
