@@ -63,9 +63,12 @@ def test_hung(
     program: str,
     tmp_path: Path,
 ) -> None:
-    """It accepts connections and never answers. The worst moment is the start: every action has to notice it."""
-    with kind(tmp_path / "cache") as server, server.stopped(program), within(150):
-        build(machine, server)
+    """It accepts connections and never answers. The worst moment is the start: every action has to notice it.
+
+    Each call may take a second here, to keep the test short; the configuration allows five.
+    """
+    with kind(tmp_path / "cache") as server, server.stopped(program), within(180):
+        build(machine, server, "--remote_timeout=1s")
         assert digest(machine) == right
 
 
