@@ -85,7 +85,7 @@ _CUDA_LIBRARIES = {
 }
 
 # Directories that only the machine has where something was built: homes, temporary files, what CI services mount, and what
-# Bazel makes for an action. `include/root/x.h` is none of them: it is relative.
+# Bazel makes for an action. `include/home/me/a.h` is none of them: it is relative.
 _PATHS = re.compile(
     rb"/(?:((?:home|root|Users|tmp|var/tmp|builds|workspace|__w)/[\x21-\x7e]{2})|(?:execroot|sandbox|_bazel_\w+)/)"
 )
