@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,23 +16,41 @@ DISTRIBUTION = "flashinfer-jit-cache"
 MANIFEST = "flashinfer_jit_cache/manifest.json"
 
 
-def installed(name: str) -> metadata.Distribution | None:
-    """A distribution, or None."""
+def installed(name: str) -> str | None:
+    """The .dist-info directory of a distribution (PEP 376, names by PEP 503), or None. One without a version is none.
+
+    importlib.metadata would find it as well, and imports half of the email package, longer than all else takes here.
+    """
+    wanted = normalized(name)
+    for directory in sys.path:
+        try:
+            entries = os.listdir(directory or ".")
+        except OSError:  # an archive, or not there
+            continue
+        for entry in entries:
+            path = os.path.join(directory, entry)
+            if entry.endswith(".dist-info") and normalized(entry.partition("-")[0]) == wanted and version(path):
+                return path
+    return None
+
+
+def normalized(name: str) -> str:
+    """A distribution's name as names are compared (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def version(dist_info: str) -> str | None:
+    """The version that METADATA says; None if there is none."""
     try:
-        return metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def version(distribution: metadata.Distribution) -> str:
-    """Its version. Parsing torch's metadata as the mail message that it is takes longer than all else here."""
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    for line in text.splitlines():
-        if line.lower().startswith("version:"):
-            return line.partition(":")[2].strip()
-        if not line:
-            break
-    return distribution.version
+        with open(os.path.join(dist_info, "METADATA"), encoding="utf-8") as file:
+            for line in file:
+                if line.lower().startswith("version:"):
+                    return line.partition(":")[2].strip()
+                if not line.strip():
+                    break
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def torch_cuda() -> str | None:
@@ -57,30 +75,38 @@ def torch_cuda() -> str | None:
     return None
 
 
+def damaged_files(dist_info: str) -> list[str] | None:
+    """The files that its RECORD names and that are not there, or not of that size; None without a RECORD."""
+    import csv
+
+    damaged = []
+    try:
+        with open(os.path.join(dist_info, "RECORD"), encoding="utf-8", newline="") as file:
+            for path, _, size in csv.reader(file):
+                try:
+                    found = str(os.stat(os.path.join(os.path.dirname(dist_info), path)).st_size)
+                except OSError:
+                    found = ""
+                if not found or (size and size != found):
+                    damaged.append(path)
+    except (OSError, ValueError, csv.Error):
+        return None
+    return damaged
+
+
 def jit_cache() -> dict[str, Any] | None:
     """What is installed of the wheel: version, manifest, and files of its RECORD that are not there as they should be."""
-    distribution = installed(DISTRIBUTION)
-    if distribution is None:
+    dist_info = installed(DISTRIBUTION)
+    if dist_info is None:
         return None
-    manifest = damaged = None
-    files = distribution.files
-    if files is not None:
-        damaged = []
-        for file in files:
-            try:
-                size = os.stat(str(file.locate())).st_size
-            except OSError:
-                size = -1
-            if size < 0 or (file.size is not None and file.size != size):
-                damaged.append(str(file))
     try:
-        with open(str(distribution.locate_file(MANIFEST)), encoding="utf-8") as opened:
+        with open(os.path.join(os.path.dirname(dist_info), MANIFEST), encoding="utf-8") as opened:
             manifest = json.load(opened)
         # The sizes of each module are many, and nothing here asks for them.
         manifest = {key: value for key, value in manifest.items() if key != "modules"}
     except (OSError, ValueError, AttributeError):
         manifest = None
-    return {"version": version(distribution), "manifest": manifest, "damaged": damaged}
+    return {"version": version(dist_info), "manifest": manifest, "damaged": damaged_files(dist_info)}
 
 
 def uv_environment() -> bool:
