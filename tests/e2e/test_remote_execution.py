@@ -16,6 +16,8 @@ from workspace import Workspace
 # Not yet a part of tests/run: CONTRIBUTING.md.
 pytestmark = pytest.mark.remote
 
+MAIN = "//wheels:cu130_aarch64_sm12x"
+
 
 @contextmanager
 def buildgrid_with_worker(directory: Path) -> Iterator[Server]:
@@ -60,6 +62,26 @@ def test_every_action_runs_there(
         remote = on(machine, farm, "--remote_download_outputs=minimal")
         assert runners(remote.spawns(WHEEL)) == {"remote cache hit": ACTIONS}
         assert not list((machine.path / "bazel-bin/tests/e2e/remote").rglob("*.whl"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [casd, buildgrid_with_worker])
+def test_the_main_target(
+    machine: Workspace,
+    here: Workspace,
+    kind: Callable[[Path], AbstractContextManager[Server]],
+    tmp_path: Path,
+) -> None:
+    """A wheel of FlashInfer: all its actions run there, and it is the local build's to the byte."""
+    [local] = here.wheels(MAIN).values()
+    with kind(tmp_path / "farm") as farm:
+        spawns = on(machine, farm).spawns(MAIN)
+        counts = Counter(spawn.mnemonic for spawn in spawns)
+        assert counts["CudaCubin"] == counts["CudaPreprocess"] > 30
+        assert counts["CudaHostCompile"] > 10
+        assert set(runners(spawns)) == {"remote"}
+        [path] = machine.files(MAIN)
+        assert path.read_bytes() == local.read_bytes()
 
 
 def test_a_worker_that_is_killed(machine: Workspace, right: str, tmp_path: Path) -> None:

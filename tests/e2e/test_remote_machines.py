@@ -76,14 +76,13 @@ def test_a_small_wheel_over_grpc(
 WHEELS = "//wheels:cu130_{}_sm12x"
 
 
-@pytest.fixture(scope="module")
-def shared(machines: tuple[Workspace, Workspace]) -> Iterator[tuple[Workspace, Workspace]]:
-    """Both machines on one HTTP cache, which is kept between runs: a wheel of FlashInfer takes minutes to compile."""
-    directory = CACHE / "machines" / "http-cache"
-    files = [path.stat() for path in directory.rglob("*") if path.is_file()]
-    if sum(file.st_size for file in files) > 4 << 30:
+@pytest.fixture(scope="module", params=[http_cache, casd], ids=["http", "grpc"])
+def shared(machines: tuple[Workspace, Workspace], request: pytest.FixtureRequest) -> Iterator[tuple[Workspace, Workspace]]:
+    """Both machines on one cache, which is kept between runs: a wheel of FlashInfer takes minutes to compile."""
+    directory = CACHE / "machines" / request.param.__name__
+    if sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) > 2 << 30:
         shutil.rmtree(directory)
-    with http_cache(directory) as server:
+    with request.param(directory) as server:
         alice, bob = (cached(machine, server) for machine in machines)
         yield alice, bob
 
