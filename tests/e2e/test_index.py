@@ -210,6 +210,49 @@ def test_an_exact_pin_gets_its_wheel(
     assert site.asked(f"/files/{address}") == [200]
 
 
+# A device of each family that wheels of both CUDA versions cover.
+DEVICES = {"sm9x": "9.0", "sm10x": "10.3", "sm12x": "12.1"}
+
+# Runs as the Python of this machine, but says that it is of another CPU, as a Python of that CPU would.
+FOREIGN = """#!{python}
+import os, sys
+_, *rest = os.uname()
+os.uname = lambda: os.uname_result(("Linux", *rest[:-1], "{cpu}"))
+code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
+exec(code)
+"""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("label", LABELS)
+def test_installers_get_what_the_dry_run_says(
+    label: str, cpu: str, family: str, site: Site, get: Get, all_wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    """Each of the twelve wheels, asked for by device, CUDA version and CPU, through the index."""
+    python = tmp_path / "python"
+    python.write_text(FOREIGN.format(python=sys.executable, cpu=cpu))
+    python.chmod(0o755)
+    said = json.loads(
+        smwheel(
+            *("install", "--dry-run", "--json", "--index-url", f"{site.url}/", "--python", python, "--installer", "uv"),
+            *("--device", DEVICES[family], "--cuda-version", f"{label[2:4]}.{label[4:]}", "--flashinfer-version", VERSION),
+        )
+    )
+    version = f"{VERSION}+{label}.{family}"
+    assert (said["wheel"]["version"], said["wheel"]["cpu"]) == (version, cpu)
+    [name] = [n for n in all_wheels if f"-{version}-" in n and n.endswith(f"_{cpu}.whl")]
+    digest = hashlib.sha256(all_wheels[name].read_bytes()).hexdigest()
+    # The command pins version and bytes; here it is given to both installers, for the platform that it is meant for.
+    words = said["command"]
+    requirement, pinned = said["stdin"].split(" --hash=sha256:")
+    assert (requirement, pinned.strip()) == (f"{NAME}=={version}", digest)
+    for tool in TOOLS:
+        got = get(tool, words[words.index("--index-url") + 1], requirement, f"manylinux_2_28_{cpu}")
+        assert (got.status, got.version, got.cpu) == (0, version, cpu), got.said
+        assert got.sha256 in (digest, None)
+
+
 @pytest.mark.parametrize("requirement", [NAME, f"{NAME}=={VERSION}"])
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_loose_pin_stays_in_its_family(requirement: str, tool: Tool, site: Site, get: Get) -> None:
