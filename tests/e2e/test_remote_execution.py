@@ -30,7 +30,7 @@ def on(machine: Workspace, farm: Server | str, *flags: str) -> Workspace:
     """A machine that builds on a farm, or on an address, with nothing built."""
     address = farm if isinstance(farm, str) else farm.address
     machine.bazel("clean")
-    return replace(machine, flags=("--config=remote", f"--remote_executor={address}", *flags))
+    return replace(machine, flags=("--config=remote", f"--remote_executor={address}", "--verbose_failures", *flags))
 
 
 def size(directory: Path) -> int:

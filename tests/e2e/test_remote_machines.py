@@ -68,7 +68,7 @@ def test_a_small_wheel_over_grpc(
                 file.write_text(before)
         assert runs[0] == {
             **{"CudaPreprocess": 2, "CudaCubin": 2, "CudaHostFront": 1, "CudaHostCompile": 1},
-            **{"CudaFatbin": 1, "CudaLink": 1, "WheelMember": 1, "WheelPack": 1, "WheelCheck": 1},
+            **{"CudaFatbin": 1, "CudaLink": 1, "ModuleCheck": 1, "WheelMember": 1, "WheelPack": 1, "WheelCheck": 1},
         }
         assert runs[1] == {}
 
@@ -123,7 +123,7 @@ def test_an_edit_compiles_that_kernel(shared: tuple[Workspace, Workspace], tmp_p
         runs.append([s for s in machine.spawns(WHEELS.format("aarch64"), flag) if s.runner != "remote cache hit"])
     assert ran(runs[0]) == {
         **{"CudaPreprocess": 3, "CudaCubin": 3, "CudaHostFront": 1, "CudaHostCompile": 1},
-        **{"CudaFatbin": 1, "CudaLink": 1, "WheelMember": 1, "WheelPack": 1, "WheelCheck": 1},
+        **{"CudaFatbin": 1, "CudaLink": 1, "ModuleCheck": 1, "WheelMember": 1, "WheelPack": 1, "WheelCheck": 1},
     }
     compiled = {s.label.partition(":")[2] for s in runs[0] if s.mnemonic.startswith("Cuda")}
     assert compiled == {"page", "page.csrc_page.host"} | {f"page.csrc_page.sm_{sm}" for sm in ("80", "120f", "121a")}
