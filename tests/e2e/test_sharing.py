@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from workspace import Action, Workspace
+from workspace import CACHE, Action, Workspace
 
 SM_TARGETS = ["7.5", "8.0", "8.9", "9.0a", "10.0a", "10.3a", "11.0a", "12.0f", "12.1a"]  # of cu130
 
@@ -67,6 +69,51 @@ def test_action_counts(here: Workspace, labels: list[str]) -> None:
     for label in labels:
         assert len(modules(here, label)["norm"]["sm_targets"]) == DISTINCT[label]
     assert counts["WheelPack"] == 6 * len(labels)
+
+
+def compiles(counts: Counter[str]) -> dict[str, int]:
+    """The compile actions among all actions, by mnemonic."""
+    return {name: counts[name] for name in ("CudaPreprocess", "CudaCubin", "CudaHostFront", "CudaHostCompile")}
+
+
+def test_groups_are_what_the_wheels_compile(here: Workspace) -> None:
+    """Each cubin is of one group, each host object too; a build of groups and wheels has no action that wheels lack."""
+    labels = ["cu130", "cu134"]
+    wheels = " + ".join(f"//wheels:{label}" for label in labels)
+    groups = {
+        name: here.bazel("query", f"filter('//wheels:({'|'.join(labels)}).*{name}', kind(module_parts, //wheels:*))")
+        for name in ("_sm_", "_host$")
+    }
+    cubins, hosts = (groups[name].stdout.split() for name in ("_sm_", "_host$"))
+    assert (len(cubins), len(hosts)) == (19, 4)
+    of_wheels = action_counts(here, wheels)
+    assert action_counts(here, " + ".join([wheels, *cubins, *hosts])) == of_wheels
+    assert compiles(action_counts(here, " + ".join(cubins + hosts))) == compiles(of_wheels)
+    each = [action_counts(here, group) for group in cubins]
+    assert sum(counts["CudaCubin"] for counts in each) == of_wheels["CudaCubin"]
+    assert sum(action_counts(here, group)["CudaHostCompile"] for group in hosts) == of_wheels["CudaHostCompile"]
+    assert not any(counts["CudaHostFront"] for counts in each)
+
+
+def test_a_wheel_after_its_groups(elsewhere: Workspace) -> None:
+    """What one machine keeps of the groups, a machine that builds the wheel does not compile."""
+    cache = CACHE / "elsewhere" / "disk-of-groups"
+    shutil.rmtree(cache, ignore_errors=True)
+    machine = replace(elsewhere, flags=(f"--disk_cache={cache}",))
+
+    def ran(*targets: str) -> Counter[str]:
+        machine.bazel("clean")
+        spawns = machine.spawns(*targets)
+        return Counter(spawn.mnemonic for spawn in spawns if spawn.runner != "disk cache hit")
+
+    tus = [tu for module in modules(machine).values() for tu in module["tus"]]
+    cubins = sum(tu["device_code"] for tu in tus)
+    for group in ("//wheels:cu130_sm_80", "//wheels:cu130_sm_120f"):
+        assert ran(group) == {"CudaPreprocess": cubins, "CudaCubin": cubins}
+    assert ran("//wheels:cu130_x86_64_host") == {"CudaHostFront": len(tus), "CudaHostCompile": len(tus)}
+    of_wheel = ran("//wheels:cu130_x86_64_sm12x")
+    assert of_wheel["WheelPack"] == 1
+    assert set(of_wheel) & set(compiles(Counter())) == set()
 
 
 @pytest.fixture(scope="module")
