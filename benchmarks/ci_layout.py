@@ -28,6 +28,7 @@ from schedule import Task, schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = Path(__file__).with_suffix(".measured.json")
+MEASURE = "python3 benchmarks/ci_layout.py --measure"
 CACHE = Path(
     os.environ.get("SMWHEEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smwheel"
 )
@@ -235,7 +236,7 @@ def costs_of(graph: Graph, table: Mapping[str, Any]) -> dict[str, Cost]:
         if row is None:
             raise SystemExit(
                 f"error: {MEASURED.name} has no time of {action.mnemonic} {action.output} of {action.scope}.\n"
-                f"  To do: python3 benchmarks/{Path(__file__).name} --measure"
+                f"  To do: {MEASURE}"
             )
         costs[name] = Cost(*row)
     return costs
@@ -428,7 +429,9 @@ def measure(matrix: Mapping[str, Any], output_base: Path, profile: Path) -> None
             ]
     content = {
         "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores of {_processor()}, load average before {load:.2f}",
+        "machine": _processor(),
+        "cores": os.cpu_count(),
+        "load_before": round(load, 2),
         "targets": [f"//wheels:{label}" for label in LABELS],
         "wall": round(wall, 1),
         "actions": table,
@@ -506,6 +509,8 @@ def main() -> None:
         measure(matrix, output_base, profile)
         bazel("shutdown", output_base=output_base)
         return
+    if not MEASURED.exists():
+        raise SystemExit(f"error: there is no {MEASURED.name}.\n  To do: {MEASURE}")
     content = json.loads(MEASURED.read_text())
     graph = read_graph(matrix)
     costs = costs_of(graph, content["actions"])
@@ -516,12 +521,18 @@ def main() -> None:
     machine = Machine(args.cores, args.rate * 1e6, args.fixed, args.download)
     whole = Machine(args.cores, args.rate * 1e6, args.fixed, args.download, whole=True)
     compared = layouts(matrix)
-    print(f"Actions measured {content['date']} on {content['machine']}; a cold build took {content['wall']} s.")
+    everything = frozenset(graph.of(graph.roots))
+    own, _ = job_of(
+        graph, costs, Machine(content["cores"], rate=1, fixed=0), tuple(graph.roots), frozenset(), shared=False
+    )
+    print(
+        f"Actions measured {content['date']} on {content['cores']} cores of {content['machine']}, load before {content['load_before']}."
+    )
+    print(f"That cold build took {content['wall']} s; the model gives {own.seconds:.1f} s.")
     print(
         f"Machines of {args.cores} cores; {args.rate:g} MB/s to the cache; {args.fixed:g} s before a job's first action."
     )
     print("Minutes, and in brackets the ratio to the first column.")
-    everything = frozenset(graph.of(graph.roots))
     edited = graph.dependents(
         n for n in everything if f"/{args.edited}." in f"/{graph.actions[n].output.rpartition('/')[2]}"
     )
