@@ -436,7 +436,9 @@ def measure(matrix: Mapping[str, Any], output_base: Path, profile: Path) -> None
         "wall": round(wall, 1),
         "actions": table,
     }
-    MEASURED.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    text = json.dumps(content, indent=1, sort_keys=True)
+    # A line for each action.
+    MEASURED.write_text(re.sub(r"\[\s+([\d.]+),\s+(\d+)\s+\]", r"[\1, \2]", text) + "\n")
     print(
         f"{MEASURED.name}: cold build {wall:.1f} s; actions {sum(took.values()):.1f} s; load average before {load:.2f}"
     )
@@ -452,6 +454,10 @@ def check(graph: Graph, costs: Mapping[str, Cost], output_base: Path, targets: l
     """Compares what the model says of a cold build on this machine with a cold build."""
     cores = os.cpu_count() or 1
     names = [target.removeprefix("//wheels:") for target in targets]
+    if unknown := [name for name in names if name not in graph.roots]:
+        raise SystemExit(
+            f"error: expected wheels and their groups, such as {next(iter(graph.roots))}; found {', '.join(unknown)}"
+        )
     machine = Machine(cores=cores, rate=1, fixed=0)
     predicted, _ = job_of(graph, costs, machine, tuple(names), frozenset(), shared=False)
     load = os.getloadavg()[0]
