@@ -215,7 +215,8 @@ class Cost:
     size: float = 0
 
 
-# Mnemonics that run a process. The rest Bazel does itself, at no cost worth counting; nothing of it is in a cache.
+# Mnemonics that run a process. The rest costs nothing worth counting: Bazel does it itself, or it copies a few members of an
+# archive, once for a wheel (CcNonshared).
 PROCESSES = (
     *("CudaPreprocess", "CudaCubin", "CudaHostFront", "CudaHostCompile", "CudaFatbin", "CudaLink"),
     *("ModuleCheck", "WheelMember", "WheelPack", "WheelCheck"),
