@@ -1,7 +1,7 @@
 """What a wheel of 1,000 modules and 2 GB costs: compressing its members, packing, packing again after one module changed.
 
     python3 -m venv V && V/bin/pip install deflate==0.9.0 wheel==0.48.0
-    V/bin/python benchmarks/packing.py [--scale 0.05] [bazel-bin/wheels/*.whl]
+    V/bin/python benchmarks/packing.py [--scale 0.05] [--modules 100] [bazel-bin/wheels/*.whl]
 
 Members and wheel are made by the programs that the build runs, each in a process of its own, as many at once as there
 are cores. Beside them, in the same run and on the same files: the same library on one thread of one process, `wheel
@@ -38,7 +38,6 @@ import deflate
 TOOLS = Path(__file__).resolve().parents[1] / "tools" / "wheel"
 PYTHON = ["/usr/bin/python3", "-E", "-s", "-B"]  # as actions run it: tools/private/run_python.bzl
 DEFLATE = Path(deflate.__file__).parents[1]
-MODULES = 1000
 SM_TARGETS = ["8.0", "9.0a", "12.0f"]
 COMPRESSED = 2_000_000_000  # bytes of the wheel
 LEVEL = 6  # that of tools/wheel/wheel_member.py
@@ -70,12 +69,12 @@ def write_module(path: Path, pool: bytes, size: int, seed: int) -> None:
             size, place = size - len(piece), (place + len(piece)) % len(pool)
 
 
-def make_tree(tree: Path, wheels: list[Path], scale: float) -> float:
+def make_tree(tree: Path, modules: int, wheels: list[Path], scale: float) -> float:
     """Writes the modules, with what `wheel pack` wants beside them; returns the size that they compress to (1 = none)."""
     pool = material(wheels)
     ratio = len(deflate.deflate_compress(pool, LEVEL)) / len(pool)
     rng = random.Random(1)
-    shares = [rng.lognormvariate(0, 1) for _ in range(MODULES)]
+    shares = [rng.lognormvariate(0, 1) for _ in range(modules)]
     for number, share in enumerate(shares):
         path = module(tree, number)
         path.parent.mkdir(parents=True)
@@ -94,14 +93,14 @@ def change(path: Path, wheels: list[Path], seed: int) -> None:
     write_module(path, material(wheels), size, seed)
 
 
-def one_thread(tree: Path, out: Path) -> tuple[int, float, float]:
+def one_thread(tree: Path, modules: int, out: Path) -> tuple[int, float, float]:
     """Does on one thread what the members' actions do.
 
     Returns the compressed bytes, the wall seconds in deflate alone, and the CPU seconds of everything.
     """
     total, seconds, cpu = 0, 0.0, -time.process_time()
     with open(out, "wb") as file:
-        for number in range(MODULES):
+        for number in range(modules):
             data = module(tree, number).read_bytes()
             seconds -= time.perf_counter()
             compressed = deflate.deflate_compress(data, LEVEL)
@@ -122,10 +121,11 @@ def module(tree: Path, number: int) -> Path:
 
 @dataclass(frozen=True)
 class Work:
-    """Where things are: the modules in `tree`, what the build's actions make of them in `out`."""
+    """Where things are: so many `modules` in `tree`, what the build's actions make of them in `out`."""
 
     tree: Path
     out: Path
+    modules: int
 
     @property
     def wheel(self) -> Path:
@@ -171,13 +171,13 @@ class Work:
             "sm_family": "all",
             "sm_targets": SM_TARGETS,
             "summary": "A benchmark",
-            "supports": {module(self.tree, number).stem: ["8.0", "9.0", "12.0"] for number in range(MODULES)},
+            "supports": {module(self.tree, number).stem: ["8.0", "9.0", "12.0"] for number in range(self.modules)},
             "tag": "cp39-abi3-manylinux_2_28_x86_64",
             "version": "1.0",
         }
         (self.out / "spec.json").write_text(json.dumps(spec))
         lines = []
-        for number in range(MODULES):
+        for number in range(self.modules):
             self.write_facts(number)
             stem = module(self.tree, number).stem
             lines += [stem, f"{number}.member", f"{number}.member.json", f"{number}.facts.json"]
@@ -199,7 +199,7 @@ class Work:
     def members(self) -> None:
         """Compresses every module, as many at once as there are cores."""
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda number: self.run(self.member_command(number)), range(MODULES)))
+            list(pool.map(lambda number: self.run(self.member_command(number)), range(self.modules)))
 
     def verify_command(self) -> list[str]:
         """The strict reader, on the whole wheel."""
@@ -258,15 +258,15 @@ def spread(values: list[float]) -> str:
 
 def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
     """Measures; yields a line when it is known."""
-    work = Work(directory / "tree", directory / "out")
+    work = Work(directory / "tree", directory / "out", args.modules)
     cores = os.cpu_count() or 1
     yield f"{time.strftime('%Y-%m-%d')}, {cores} cores, load average before: {os.getloadavg()[0]:.1f}"
     # In processes of their own, so that this one stays small: children's peaks start at their parent's.
     with ProcessPoolExecutor(1) as other:
-        ratio = other.submit(make_tree, work.tree, args.wheel, args.scale).result()
-        sizes = sorted((module(work.tree, n).stat().st_size, n) for n in range(MODULES))
+        ratio = other.submit(make_tree, work.tree, work.modules, args.wheel, args.scale).result()
+        sizes = sorted((module(work.tree, n).stat().st_size, n) for n in range(work.modules))
         raw = sum(size for size, _ in sizes)
-        yield f"{MODULES} modules, {raw / 1e6:.0f} MB, the largest {sizes[-1][0] / 1e6:.0f} MB; they compress to {ratio:.3f}"
+        yield f"{work.modules} modules, {raw / 1e6:.0f} MB, the largest {sizes[-1][0] / 1e6:.0f} MB; they compress to {ratio:.3f}"
         other.submit(work.write_inputs).result()
 
         with Clock() as members:
@@ -277,7 +277,7 @@ def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
         size = work.wheel.stat().st_size
         yield f"cold: all members on {cores} cores, {members.seconds:.2f} s, and packing, {pack.seconds:.2f} s: {cold:.2f} s"
         with Clock() as alone:
-            compressed, seconds, cpu = other.submit(one_thread, work.tree, directory / "streams").result()
+            compressed, seconds, cpu = other.submit(one_thread, work.tree, work.modules, directory / "streams").result()
         yield f"one thread, same library: {alone.seconds:.2f} s, of which deflate {seconds:.2f} s; size {compressed / size:.4f} of the wheel's"
         for what, base in (("one thread", alone.seconds), ("its deflate", seconds)):
             yield f"  {what} : cold = {base / cold:.2f}, {base / cold / cores:.2f} per core"
@@ -285,8 +285,8 @@ def report(args: argparse.Namespace, directory: Path) -> Iterator[str]:
 
         first, last, cpus = [], [], []
         for run in range(args.repetitions):
-            number = sizes[MODULES // 2][1]
-            other.submit(change, module(work.tree, number), args.wheel, MODULES + run).result()
+            number = sizes[work.modules // 2][1]
+            other.submit(change, module(work.tree, number), args.wheel, work.modules + run).result()
             other.submit(work.write_facts, number).result()
             for stale in (f"{number}.member", f"{number}.member.json", "manifest.json", work.wheel.name, "copy"):
                 (work.out / stale).unlink(missing_ok=True)
@@ -332,6 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path, nargs="*", help="wheels whose modules the data are made of")
     parser.add_argument("--scale", type=float, default=1, help="1 is a wheel of 2 GB")
+    parser.add_argument("--modules", type=int, default=1000, help="of the wheel (default: 1000)")
     parser.add_argument("--repetitions", type=int, default=5, help="of packing again and cp")
     parser.add_argument("--directory", help="where the files are made; the system's temporary directory if not given")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 """The release matrix: what ships. Targets, names, checks and jobs are derived from these tables."""
 
-load("//toolchains/cuda:sm_targets.bzl", "family_members", "runs_on", "sm_target_key", "toolkit_supports")
+load("//toolchains/cuda:sm_targets.bzl", "family_members", "runs_on", "sm_name", "sm_target_key", "toolkit_supports")
 
 # The release of the kernels, and the distribution's name.
 RELEASE = "0.7.4"
@@ -132,4 +132,27 @@ WHEELS = [
     for label, cell in CELLS.items()
     for cpu in sorted(cell.sm_targets)
     for name, family in FAMILIES.items()
+]
+
+# What wheels share: the cubins of each (CUDA label, SM target), the host objects of each (CUDA label, CPU).
+CUBIN_GROUPS = [
+    struct(
+        name = "%s_%s" % (label, sm_name(sm)),
+        cuda_label = label,
+        cuda_version = cell.cuda_version,
+        sm_target = sm,
+    )
+    for label, cell in CELLS.items()
+    for sm in sm_targets_of_label(label)
+]
+HOST_GROUPS = [
+    struct(
+        name = "%s_%s_host" % (label, cpu),
+        cpu = cpu,
+        cuda_label = label,
+        cuda_version = cell.cuda_version,
+        sm_targets = cell.sm_targets[cpu],
+    )
+    for label, cell in CELLS.items()
+    for cpu in sorted(cell.sm_targets)
 ]

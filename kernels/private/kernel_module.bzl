@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("//toolchains/cuda:defs.bzl", "cuda_library", "cuda_object", "cuda_shared_library")
-load("//toolchains/cuda:sm_targets.bzl", "sm_target_key")
+load("//toolchains/cuda:sm_targets.bzl", "sm_name", "sm_target_key")
 
 visibility(["//kernels"])
 
@@ -49,6 +49,8 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], few
     Targets (all `manual`, so that a wildcard does not compile kernels):
 
     - `<name>`: the shared library, with the SM targets that the build asks for
+    - `<name>.sm_<target>`: the cubins that a build embeds which asks for the SM target
+    - `<name>.hosts`: the host objects
     - `<name>.<tu>.sm_<target>`: the cubin of a TU for an SM target
     - `<name>.<tu>.host`: the host object of a TU
 
@@ -61,7 +63,7 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], few
         linkopts: flags for the linker.
         fewer_kernels: why the image of a TU for an SM target may lack kernels that another image of the TU has, by
             `TU SM target`: `{"a/b.cu 7.5": "needs cp.async"}`. Wheels refuse any other image that does.
-        visibility: of `<name>`.
+        visibility: of `<name>`, `<name>.sm_<target>` and `<name>.hosts`.
     """
     images = sm_targets if type(sm_targets) == type({}) else {sm: sm for sm in sm_targets}
     built = sorted({image: None for image in images.values()}, key = sm_target_key)
@@ -85,12 +87,12 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], few
         common = dict(src = tu.src, hdrs = tu.hdrs, deps = tu.deps, copts = tu.copts, tags = ["manual"])
         if tu.device_code:
             for sm in built:
-                cubin = prefix + ".sm_" + sm.replace(".", "")
+                cubin = prefix + "." + sm_name(sm)
                 cuda_library(name = cubin, sm_target = sm, host_dependent = tu.host_dependent, **common)
                 cubins.append((sm, cubin))
         cuda_object(
             name = prefix + ".host",
-            canonical = prefix + ".sm_" + canonical.replace(".", "") if tu.device_code else None,
+            canonical = prefix + "." + sm_name(canonical) if tu.device_code else None,
             sm_targets = built,
             **common
         )
@@ -98,10 +100,13 @@ def kernel_module(name, tus, sm_targets, library_name = None, linkopts = [], few
 
     selected = []
     for asked, image in images.items():
+        embedded = [cubin for sm, cubin in cubins if sm == image]
+        native.filegroup(name = name + "." + sm_name(asked), srcs = embedded, tags = ["manual"], visibility = visibility)
         selected += select({
-            _sm_setting(asked): [cubin for sm, cubin in cubins if sm == image],
+            _sm_setting(asked): embedded,
             "//conditions:default": [],
         })
+    native.filegroup(name = name + ".hosts", srcs = objects + cc_deps, tags = ["manual"], visibility = visibility)
     cuda_shared_library(
         name = name,
         cubins = selected,

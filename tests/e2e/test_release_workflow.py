@@ -64,6 +64,12 @@ def matrix(matrix_file: Path) -> dict[str, Any]:
     return content
 
 
+def compiled(job: str) -> list[dict[str, str]]:
+    """What a job's matrix lists."""
+    entries: list[dict[str, str]] = JOBS[job]["strategy"]["matrix"]["include"]
+    return entries
+
+
 def artifact(wheel: dict[str, str]) -> str:
     return f"jit-cache-{wheel['cuda_label']}-{wheel['cpu']}-{wheel['family']}"
 
@@ -106,7 +112,7 @@ def test_check_shows_what_differs_and_how_to_refresh(matrix: dict[str, Any], tmp
     for words in (
         f"error: {output} is not the workflow of the matrix.",
         "--- found\n+++ expected\n",
-        "\n+        - name: cu999_riscv_sm99x\n",
+        "\n+        - target: cu999_riscv_sm99x\n",
         "To do: ./bazelw build //wheels:matrix.json && ",
         "tools/release/workflow.py --matrix bazel-bin/wheels/matrix.json --output .github/workflows/release.yml",
     ):
@@ -148,7 +154,7 @@ def test_it_says_who_wrote_it() -> None:
 def test_every_wheel_has_a_job(matrix: dict[str, Any]) -> None:
     strategy = JOBS["build"]["strategy"]
     assert strategy["matrix"] == {
-        "include": [{"name": wheel["name"], "artifact": artifact(wheel)} for wheel in matrix["wheels"]]
+        "include": [{"target": wheel["name"], "artifact": artifact(wheel)} for wheel in matrix["wheels"]]
     }
     assert strategy["fail-fast"] is False
     [upload] = [step["with"] for step in JOBS["build"]["steps"] if "upload-artifact" in step.get("uses", "")]
@@ -157,6 +163,38 @@ def test_every_wheel_has_a_job(matrix: dict[str, Any]) -> None:
         "path": "dist/*.whl",
         "if-no-files-found": "error",
         "compression-level": 0,
+    }
+
+
+def test_every_part_that_wheels_share_has_a_job(matrix: dict[str, Any], here: Workspace) -> None:
+    """Every (CUDA label, SM target) and every (CUDA label, CPU) of the wheels, as a target that there is."""
+    wheels = matrix["wheels"]
+    device = {(entry["cuda_label"], entry["sm_target"]): entry["target"] for entry in compiled("device")}
+    assert set(device) == {(wheel["cuda_label"], sm) for wheel in wheels for sm in wheel["sm_targets"]}
+    host = {(entry["cuda_label"], entry["cpu"]): entry["target"] for entry in compiled("host")}
+    assert set(host) == {(wheel["cuda_label"], wheel["cpu"]) for wheel in wheels}
+    assert device["cu130", "9.0a"] == "cu130_sm_90a"
+    assert host["cu130", "aarch64"] == "cu130_aarch64_host"
+    groups = here.bazel("query", "kind(module_parts, //wheels:*)").stdout.split()
+    targets = [f"//wheels:{target}" for target in [*device.values(), *host.values()]]
+    assert sorted(targets) == sorted(groups)
+    assert len(targets) == len(compiled("device")) + len(compiled("host"))
+
+
+def test_a_person_sees_what_a_job_compiles() -> None:
+    assert JOBS["device"]["name"] == "cubins of ${{ matrix.cuda_label }} for SM target ${{ matrix.sm_target }}"
+    assert JOBS["host"]["name"] == "host objects of ${{ matrix.cuda_label }} for ${{ matrix.cpu }}"
+    assert JOBS["build"]["name"] == "wheel ${{ matrix.target }}"
+
+
+def test_jobs_come_after_what_they_share() -> None:
+    """With no cache, only the wheels' jobs run; a skipped job must not skip the rest, a failed one must."""
+    needs = {name: (job.get("needs"), job.get("if")) for name, job in JOBS.items()}
+    assert needs == {
+        "device": (None, "vars.SMWHEEL_CACHE != ''"),
+        "host": ("device", "vars.SMWHEEL_CACHE != ''"),
+        "build": (["device", "host"], "!failure() && !cancelled()"),
+        "release": ("build", "!failure() && !cancelled() && needs.build.result == 'success'"),
     }
 
 
@@ -181,25 +219,31 @@ def test_nothing_is_uploaded_before_the_check() -> None:
 
 
 def test_no_failure_is_passed_over() -> None:
-    for words in ("continue-on-error", "|| true", "always()", "failure()", "if:"):
+    for words in ("continue-on-error", "|| true", "always()"):
         assert words not in TEXT
+    assert not any("if" in step for job in JOBS.values() for step in job["steps"])
     assert CONTENT["defaults"]["run"]["shell"] == "bash -euo pipefail {0}"
 
 
 def test_what_the_jobs_may_do() -> None:
-    """Writing is for the release job. The token is in the environment of the steps that run gh, and nowhere else."""
+    """Writing is for the release job. The token is in the environment of the steps that run gh, and nowhere else.
+
+    The cache's credential is in that of the step that writes it down. No pull request runs this workflow.
+    """
     assert CONTENT["permissions"] == {"contents": "read"}
-    assert "permissions" not in JOBS["build"]
+    assert [name for name, job in JOBS.items() if "permissions" in job] == ["release"]
+    assert set(CONTENT["on"]) == {"push", "workflow_dispatch"}
     assert JOBS["release"]["permissions"] == {"contents": "write"}
     steps = [step for job in JOBS.values() for step in job["steps"]]
     for step in steps:
         script = step.get("run", "")
         assert ("GH_TOKEN" in step.get("env", {})) == ("gh api" in script or "gh release" in script), step["name"]
         assert "${{" not in script, "text of GitHub's in a script would be run"
+        assert ("secrets." in str(step)) == (step["name"] == "Give Bazel the cache's credential")
         if "uses" in step:
             name, _, commit = step["uses"].partition("@")
             assert len(commit) == 40, f"{name} is not pinned by commit"
-    assert [s["with"]["persist-credentials"] for s in steps if "actions/checkout" in s.get("uses", "")] == [False] * 2
+    assert [s["with"]["persist-credentials"] for s in steps if "actions/checkout" in s.get("uses", "")] == [False] * 4
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -256,10 +300,11 @@ class Checkout:
                 archive.writestr(f"{stem}.dist-info/METADATA", f"Version: {wheel['version']}\n")
             self.wheels[wheel["name"]] = file
 
-    def run(self, job: str, wheel: str = "", loses: str = "") -> Run:
+    def run(self, job: str, target: str = "", loses: str = "", cache: str = "", authorization: str = "") -> Run:
         """Runs a job's scripts in their order up to the first that fails, as GitHub does.
 
-        `wheel` is the matrix entry, `loses` the name of a file whose upload GitHub forgets.
+        `target` is the matrix entry, `loses` the name of a file whose upload GitHub forgets; `cache` and `authorization`
+        are the repository's settings.
         """
         failed, said = None, ""
         for step in JOBS[job]["steps"]:
@@ -278,7 +323,9 @@ class Checkout:
                     "FAKE_GH": str(self.state),
                     "FAKE_GH_LOSES": loses,
                     "TAG": TAG,
-                    "WHEEL": wheel,
+                    "TARGET": target,
+                    "CACHE": cache,
+                    **({"AUTHORIZATION": authorization} if "AUTHORIZATION" in step.get("env", {}) else {}),
                 },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -349,17 +396,31 @@ def test_the_build_job_keeps_the_wheel(checkout: Checkout) -> None:
     built = checkout.path / "built"
     built.mkdir()
     (built / "a.whl").write_text("a")
-    run = checkout.run("build", wheel="cu130_x86_64_sm9x")
+    run = checkout.run("build", target="cu130_x86_64_sm9x")
     assert run.failed is None, run.said
     assert [file.name for file in (checkout.path / "dist").iterdir()] == ["a.whl"]
     assert (checkout.path / "bazelw-calls").read_text().splitlines() == [
-        "build //wheels:cu130_x86_64_sm9x",
+        "build --config=ci --remote_cache= //wheels:cu130_x86_64_sm9x",
         "cquery //wheels:cu130_x86_64_sm9x --output=files",
     ]
+    assert not (checkout.path / "user.bazelrc").exists()
+
+
+@pytest.mark.parametrize("job", ["device", "host", "build"])
+def test_jobs_share_the_cache(checkout: Checkout, job: str) -> None:
+    """Its credential is in a file that only the job reads, and in no command line."""
+    run = checkout.run(job, target="cu130_sm_90a", cache="https://cache.example", authorization="Basic c2VjcmV0")
+    assert run.failed in (None, "Copy the wheel")
+    first = (checkout.path / "bazelw-calls").read_text().splitlines()[0]
+    assert first == "build --config=ci --remote_cache=https://cache.example //wheels:cu130_sm_90a"
+    settings = checkout.path / "user.bazelrc"
+    assert settings.read_text() == 'common:cache --remote_header="Authorization=Basic c2VjcmV0"\n'
+    assert settings.stat().st_mode & 0o077 == 0
+    assert "c2VjcmV0" not in run.said
 
 
 def test_the_build_job_fails_without_a_wheel(checkout: Checkout) -> None:
-    assert checkout.run("build", wheel="cu130_x86_64_sm9x").failed == "Copy the wheel"
+    assert checkout.run("build", target="cu130_x86_64_sm9x").failed == "Copy the wheel"
 
 
 # ---- Real wheels ------------------------------------------------------------------------------------------------

@@ -69,6 +69,44 @@ def test_action_counts(here: Workspace, labels: list[str]) -> None:
     assert counts["WheelPack"] == 6 * len(labels)
 
 
+def compiles(counts: Counter[str]) -> dict[str, int]:
+    """The compile actions among all actions, by mnemonic."""
+    return {name: counts[name] for name in ("CudaPreprocess", "CudaCubin", "CudaHostFront", "CudaHostCompile")}
+
+
+def test_groups_are_what_the_wheels_compile(here: Workspace) -> None:
+    """Each cubin is of one group, each host object too; a build of groups and wheels has no action that wheels lack."""
+    labels = ["cu130", "cu134"]
+    wheels = " + ".join(f"//wheels:{label}" for label in labels)
+    groups = {
+        name: here.bazel("query", f"filter('//wheels:({'|'.join(labels)}).*{name}', kind(module_parts, //wheels:*))")
+        for name in ("_sm_", "_host$")
+    }
+    cubins, hosts = (groups[name].stdout.split() for name in ("_sm_", "_host$"))
+    assert (len(cubins), len(hosts)) == (19, 4)
+    of_wheels = action_counts(here, wheels)
+    assert action_counts(here, " + ".join([wheels, *cubins, *hosts])) == of_wheels
+    assert compiles(action_counts(here, " + ".join(cubins + hosts))) == compiles(of_wheels)
+    each = [action_counts(here, group) for group in cubins]
+    assert sum(counts["CudaCubin"] for counts in each) == of_wheels["CudaCubin"]
+    assert sum(action_counts(here, group)["CudaHostCompile"] for group in hosts) == of_wheels["CudaHostCompile"]
+    assert not any(counts["CudaHostFront"] for counts in each)
+
+
+def test_a_wheel_after_its_groups(elsewhere: Workspace) -> None:
+    """Once its groups are built, nothing is compiled for a wheel: it has their very actions, and so their cache keys."""
+    elsewhere.bazel("clean")
+    groups = [elsewhere.build(f"//wheels:cu130_{name}") for name in ("sm_80", "sm_120f", "x86_64_host")]
+    tus = [tu for module in modules(elsewhere).values() for tu in module["tus"]]
+    cubins = sum(tu["device_code"] for tu in tus)
+    device = {"CudaPreprocess": cubins, "CudaCubin": cubins, "CudaHostFront": 0, "CudaHostCompile": 0}
+    host = {"CudaPreprocess": 0, "CudaCubin": 0, "CudaHostFront": len(tus), "CudaHostCompile": len(tus)}
+    assert [compiles(count(actions)) for actions in groups] == [device, device, host]
+    wheel = count(elsewhere.build("//wheels:cu130_x86_64_sm12x"))
+    assert wheel["WheelPack"] == 1
+    assert not any(compiles(wheel).values())
+
+
 @pytest.fixture(scope="module")
 def sequence(elsewhere: Workspace) -> dict[str, list[Action]]:
     """The actions that ran for one wheel after the other, from nothing."""

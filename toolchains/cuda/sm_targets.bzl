@@ -6,11 +6,12 @@ Sources: NVIDIA's CUDA C++ Programming Guide, "Application Compatibility" and "F
 `f`); nvcc's manual, "GPU Feature List"; the CUDA Toolkit release notes of the versions in `_SINCE`.
 """
 
-load("//toolchains/cuda/private:sm_targets.bzl", _DEVICES = "DEVICES", _family_members = "family_members", _parse_sm_target = "parse_sm_target", _runs_on = "runs_on", _sm_target_key = "sm_target_key", _toolkit_supports = "toolkit_supports")
+load("//toolchains/cuda/private:sm_targets.bzl", _DEVICES = "DEVICES", _family_members = "family_members", _parse_sm_target = "parse_sm_target", _runs_on = "runs_on", _sm_name = "sm_name", _sm_target_key = "sm_target_key", _toolkit_supports = "toolkit_supports")
 
 DEVICES = _DEVICES
 family_members = _family_members
 parse_sm_target = _parse_sm_target
 runs_on = _runs_on
+sm_name = _sm_name
 sm_target_key = _sm_target_key
 toolkit_supports = _toolkit_supports

@@ -44,9 +44,27 @@ _CHECK_OUT = {
     "with": {"ref": "refs/tags/${{ env.TAG }}", "persist-credentials": False},
 }
 
+# The shared cache's address is a variable, so that a job's `if` can ask for it; without one, Bazel is given none. The
+# credential is a secret, and is in no command line.
+_CACHE_IS_SET = "vars.SMWHEEL_CACHE != ''"
+_CACHE = {"CACHE": "${{ vars.SMWHEEL_CACHE }}"}
+_CREDENTIAL = {
+    "name": "Give Bazel the cache's credential",
+    "env": {"AUTHORIZATION": "${{ secrets.SMWHEEL_CACHE_AUTHORIZATION }}"},
+    "run": """\
+if [[ -n $AUTHORIZATION ]]; then
+  (umask 077 && printf 'common:cache --remote_header="Authorization=%s"\\n' "$AUTHORIZATION" >user.bazelrc)
+fi
+""",
+}
+_BUILD = './bazelw build --config=ci --remote_cache="$CACHE" "//wheels:$TARGET"'
+
+# Jobs that were skipped, for want of a cache, are no failure; by default they would skip all that comes after them.
+_NOTHING_FAILED = "!failure() && !cancelled()"
+
 _COPY = """\
 mkdir dist
-./bazelw cquery "//wheels:$WHEEL" --output=files | xargs cp -t dist
+./bazelw cquery "//wheels:$TARGET" --output=files | xargs cp -t dist
 """
 
 _TOOLS = """\
@@ -88,9 +106,41 @@ fi
 """
 
 
+def _compile(name: str, entries: list[dict[str, str]], **more: Any) -> dict[str, Any]:
+    """A job for each entry, `target` among its keys, that compiles a target of //wheels. `more` goes before the steps."""
+    return {
+        "name": name,
+        **more,
+        **_MACHINE,
+        "timeout-minutes": 120,
+        "strategy": {"fail-fast": False, "matrix": {"include": entries}},
+        "env": {"TARGET": "${{ matrix.target }}", **_CACHE},
+        "steps": [_CHECK_OUT, _CREDENTIAL, {"name": "Build", "run": _BUILD}],
+    }
+
+
 def workflow(matrix: Matrix) -> dict[str, Any]:
-    """The workflow: a job for each wheel, and one that releases them all or nothing."""
-    cells = [{"name": wheel.name, "artifact": wheel.artifact} for wheel in matrix.wheels]
+    """The workflow: a job for each part that wheels share, one for each wheel, and one that releases them all or nothing."""
+    device = [
+        {"target": group.name, "cuda_label": group.cuda_label, "sm_target": group.sm_target}
+        for group in matrix.cubin_groups
+    ]
+    host = [{"target": group.name, "cuda_label": group.cuda_label, "cpu": group.cpu} for group in matrix.host_groups]
+    wheels = [{"target": wheel.name, "artifact": wheel.artifact} for wheel in matrix.wheels]
+    build = _compile("wheel ${{ matrix.target }}", wheels, needs=["device", "host"], **{"if": _NOTHING_FAILED})
+    build["steps"] += [
+        {"name": "Copy the wheel", "run": _COPY},
+        {
+            "name": "Keep the wheel",
+            "uses": _UPLOAD_ARTIFACT,
+            "with": {
+                "name": "${{ matrix.artifact }}",
+                "path": "dist/*.whl",
+                "if-no-files-found": "error",
+                "compression-level": 0,
+            },
+        },
+    ]
     token = {"GH_REPO": "${{ github.repository }}", "GH_TOKEN": "${{ github.token }}"}
     return {
         "name": "release",
@@ -105,31 +155,23 @@ def workflow(matrix: Matrix) -> dict[str, Any]:
         "env": {"TAG": _TAG},
         "defaults": {"run": {"shell": "bash -euo pipefail {0}"}},
         "jobs": {
-            "build": {
-                "name": "${{ matrix.name }}",
-                **_MACHINE,
-                "timeout-minutes": 120,
-                "strategy": {"fail-fast": False, "matrix": {"include": cells}},
-                "env": {"WHEEL": "${{ matrix.name }}"},
-                "steps": [
-                    _CHECK_OUT,
-                    {"name": "Build the wheel", "run": './bazelw build "//wheels:$WHEEL"'},
-                    {"name": "Copy the wheel", "run": _COPY},
-                    {
-                        "name": "Keep the wheel",
-                        "uses": _UPLOAD_ARTIFACT,
-                        "with": {
-                            "name": "${{ matrix.artifact }}",
-                            "path": "dist/*.whl",
-                            "if-no-files-found": "error",
-                            "compression-level": 0,
-                        },
-                    },
-                ],
-            },
+            "device": _compile(
+                "cubins of ${{ matrix.cuda_label }} for SM target ${{ matrix.sm_target }}",
+                device,
+                **{"if": _CACHE_IS_SET},
+            ),
+            # After the cubins, with which host stubs are made: beside them, each job would compile a target's cubins again.
+            "host": _compile(
+                "host objects of ${{ matrix.cuda_label }} for ${{ matrix.cpu }}",
+                host,
+                needs="device",
+                **{"if": _CACHE_IS_SET},
+            ),
+            "build": build,
             "release": {
                 **_MACHINE,
                 "needs": "build",
+                "if": f"{_NOTHING_FAILED} && needs.build.result == 'success'",
                 "timeout-minutes": 350,
                 "permissions": {"contents": "write"},
                 "steps": [

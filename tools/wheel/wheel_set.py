@@ -1,13 +1,13 @@
-"""The set of wheels that the resolved matrix (//wheels:matrix.json) promises, and what is wrong with files of it."""
+"""The resolved matrix (//wheels:matrix.json): the wheels that it promises and what they share; what is wrong with files of it."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ARTIFACT_PREFIX = "jit-cache-"
 
@@ -50,11 +50,31 @@ class Wheel:
 
 
 @dataclass(frozen=True)
+class CubinGroup:
+    """The cubins of one (CUDA label, SM target). `name` is that of its target in //wheels."""
+
+    name: str
+    cuda_label: str
+    sm_target: str
+
+
+@dataclass(frozen=True)
+class HostGroup:
+    """The host objects of one (CUDA label, CPU). `name` is that of its target in //wheels."""
+
+    name: str
+    cuda_label: str
+    cpu: str
+
+
+@dataclass(frozen=True)
 class Matrix:
-    """All wheels, in the matrix's order, and the size in bytes that each must be under."""
+    """All wheels, in the matrix's order, the size in bytes that each must be under, and what they share."""
 
     asset_limit: int
     wheels: tuple[Wheel, ...]
+    cubin_groups: tuple[CubinGroup, ...]
+    host_groups: tuple[HostGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,13 @@ def _wheel(entry: dict[str, Any]) -> Wheel:
     )
 
 
+_Group = TypeVar("_Group", CubinGroup, HostGroup)
+
+
+def _groups(kind: type[_Group], entries: list[dict[str, Any]]) -> tuple[_Group, ...]:
+    return tuple(kind(**{field.name: str(entry[field.name]) for field in fields(kind)}) for entry in entries)
+
+
 def read_matrix(path: Path) -> Matrix:
     """Reads a resolved matrix.
 
@@ -95,7 +122,12 @@ def read_matrix(path: Path) -> Matrix:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         wheels = tuple(map(_wheel, content["wheels"]))
-        matrix = Matrix(int(content["asset_limit"]), wheels)
+        matrix = Matrix(
+            int(content["asset_limit"]),
+            wheels,
+            _groups(CubinGroup, content["cubin_groups"]),
+            _groups(HostGroup, content["host_groups"]),
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _not_a_matrix(path, repr(error)) from error
     if not wheels:
@@ -123,7 +155,7 @@ def check_asset_size(what: str, size: int, limit: int) -> list[Problem]:
 def _not_a_matrix(path: Path, found: str) -> MatrixError:
     return MatrixError(
         f"{path} is not the resolved matrix.\n"
-        "  expected: JSON with asset_limit and wheels, of which no two have one artifact or one file name\n"
+        "  expected: JSON with asset_limit, cubin_groups, host_groups and wheels, of which no two have one artifact or one file name\n"
         f"  found:    {found}\n"
         "  To do: ./bazelw build //wheels:matrix.json, and give bazel-bin/wheels/matrix.json"
     )

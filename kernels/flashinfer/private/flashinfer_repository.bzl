@@ -24,7 +24,7 @@ cuda_headers(name = "first_party", system_includes = ["include", "csrc"])
 # What packages load in place of //wheels:matrix.bzl. This repository's module extension loads that file too, and Bazel
 # 7.7.1 does not track it for the extension if a package loads it at the same moment: an edit would then not be seen
 # while the server runs. Loaded through here, it is loaded for packages after the extension is done.
-_MATRIX = ["ASSET_LIMIT", "COMPRESSION_LEVEL", "GROWTH_LIMIT", "RELEASE", "WHEELS", "sm_targets_of_label"]
+_MATRIX = ["ASSET_LIMIT", "COMPRESSION_LEVEL", "CUBIN_GROUPS", "GROWTH_LIMIT", "HOST_GROUPS", "RELEASE", "WHEELS", "sm_targets_of_label"]
 
 def _trees(rctx):
     """The directories that hold `flashinfer/`, and `csrc/` and `include/`: of a checkout, else the pinned sources'."""

@@ -128,4 +128,4 @@ def matrix_of(wheels: list[Path], limit: int = 1 << 31) -> Json:
                 "budget": limit,
             }
         )
-    return {"asset_limit": limit, "wheels": entries}
+    return {"asset_limit": limit, "cubin_groups": [], "host_groups": [], "wheels": entries}

@@ -36,6 +36,11 @@ def entry(cpu: str) -> dict[str, object]:
     }
 
 
+def content(*cpus: str) -> dict[str, object]:
+    """A resolved matrix with a wheel for each CPU."""
+    return {"asset_limit": LIMIT, "cubin_groups": [], "host_groups": [], "wheels": [entry(cpu) for cpu in cpus]}
+
+
 def file_name(cpu: str) -> str:
     return f"some_jit_cache-1.2+cu130.sm9x-cp39-abi3-manylinux_2_28_{cpu}.whl"
 
@@ -53,7 +58,7 @@ class CompletenessTest(unittest.TestCase):
         self.addCleanup(stack.close)
         self.root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.matrix = self.root / "matrix.json"
-        self.matrix.write_text(json.dumps({"asset_limit": LIMIT, "wheels": [entry("aarch64"), entry("x86_64")]}))
+        self.matrix.write_text(json.dumps(content("aarch64", "x86_64")))
         self.artifacts = self.root / "artifacts"
         self.first = self.artifacts / FIRST / file_name("aarch64")
         self.second = self.artifacts / SECOND / file_name("x86_64")
@@ -214,7 +219,7 @@ class MatrixTest(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
 
     def test_names(self) -> None:
-        [wheel] = self.read(json.dumps({"asset_limit": 1, "wheels": [entry("x86_64")]}))
+        [wheel] = self.read(json.dumps(content("x86_64")))
         self.assertEqual(wheel.artifact, SECOND)
         self.assertEqual(wheel.file_name, file_name("x86_64"))
 
@@ -223,12 +228,15 @@ class MatrixTest(unittest.TestCase):
         self.assert_refused("[]", "TypeError")
         self.assert_refused('{"asset_limit": 1}', "KeyError('wheels')")
         self.assert_refused('{"asset_limit": 1, "wheels": [{}]}', "KeyError('name')")
+        self.assert_refused(
+            json.dumps({**content("x86_64"), "cubin_groups": [{"name": "cu130_sm_80"}]}), "KeyError('cuda_label')"
+        )
 
     def test_no_wheels(self) -> None:
-        self.assert_refused('{"asset_limit": 1, "wheels": []}', "no wheels")
+        self.assert_refused(json.dumps(content()), "no wheels")
 
     def test_two_wheels_of_one_name(self) -> None:
-        text = json.dumps({"asset_limit": 1, "wheels": [entry("x86_64"), {**entry("x86_64"), "name": "other"}]})
+        text = json.dumps({**content(), "wheels": [entry("x86_64"), {**entry("x86_64"), "name": "other"}]})
         self.assert_refused(text, f"more than one wheel with {SECOND}, {file_name('x86_64')}")
 
     def test_no_such_file(self) -> None:

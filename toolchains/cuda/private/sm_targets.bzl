@@ -66,6 +66,10 @@ def sm_target_key(text):
     sm = parse_sm_target(text)
     return (sm.major, sm.minor, sm.suffix)
 
+def sm_name(text):
+    """The name of an SM target in targets and in nvcc's flags: `sm_90a` for `9.0a`."""
+    return "sm_" + parse_sm_target(text).name.replace(".", "")
+
 def runs_on(image, device):
     """Whether an image runs on a device.
 
