@@ -28,7 +28,9 @@ LEVELS = [6, 1, 9, 12]
 
 def bazel(command: str, *arguments: str) -> str:
     """What a Bazel command prints."""
-    result = subprocess.run([ROOT / "bazelw", command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [ROOT / "bazelw", command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if result.returncode:
         raise SystemExit(f"bazelw {command} {' '.join(arguments)} failed:\n{result.stderr}")
     return result.stdout
@@ -68,7 +70,9 @@ def main() -> None:
             bazel("build", *cache, *settings, f"--profile={profile}", "--generate_json_trace_profile", *targets)
             joining = seconds(profile, "CudaFatbin")
             if not joining:
-                raise SystemExit(f"The cubins of mode {mode} are joined already, so that can't be measured. Run: ./bazelw clean")
+                raise SystemExit(
+                    f"The cubins of mode {mode} are joined already, so that can't be measured. Run: ./bazelw clean"
+                )
             files = bazel("cquery", *settings, " + ".join(targets), "--output=files").split()
         modules = [(root / file).read_bytes() for file in files]
         for level in LEVELS:

@@ -236,7 +236,14 @@ def test_installers_get_what_the_dry_run_says(
     said = json.loads(
         smwheel(
             *("install", "--dry-run", "--json", "--index-url", f"{site.url}/", "--python", python, "--installer", "uv"),
-            *("--device", DEVICES[family], "--cuda-version", f"{label[2:4]}.{label[4:]}", "--flashinfer-version", VERSION),
+            *(
+                "--device",
+                DEVICES[family],
+                "--cuda-version",
+                f"{label[2:4]}.{label[4:]}",
+                "--flashinfer-version",
+                VERSION,
+            ),
         )
     )
     version = f"{VERSION}+{label}.{family}"

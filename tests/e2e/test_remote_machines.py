@@ -77,7 +77,9 @@ WHEELS = "//wheels:cu130_{}_sm12x"
 
 
 @pytest.fixture(scope="module", params=[http_cache, casd], ids=["http", "grpc"])
-def shared(machines: tuple[Workspace, Workspace], request: pytest.FixtureRequest) -> Iterator[tuple[Workspace, Workspace]]:
+def shared(
+    machines: tuple[Workspace, Workspace], request: pytest.FixtureRequest
+) -> Iterator[tuple[Workspace, Workspace]]:
     """Both machines on one cache, which is kept between runs: a wheel of FlashInfer takes minutes to compile."""
     directory = CACHE / "machines" / request.param.__name__
     if sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) > 2 << 30:
