@@ -11,7 +11,6 @@ from servers import During, Server, buildgrid, casd, free_ports, http_cache, wit
 from small_wheel import ACTIONS, WHEEL, digest, runners
 from workspace import Spawn, Workspace
 
-# Not yet a part of tests/run: CONTRIBUTING.md.
 pytestmark = pytest.mark.remote
 
 
