@@ -113,14 +113,15 @@ def third_party(directory: str, names: list[str]) -> set[str]:
     return {"cccl", "cutlass", "spdlog"} & set(names) if Path(directory).name == "data" else set()
 
 
-def test_an_edit_compiles_that_kernel(shared: tuple[Workspace, Workspace], tmp_path: Path) -> None:
+def test_an_edit_compiles_that_kernel(shared: tuple[Workspace, Workspace]) -> None:
     """One machine edits a kernel, the other makes the same edit: the first runs that kernel's actions, the other none."""
     edit = f"\n__global__ void edit_{uuid.uuid4().hex}() {{}}\n"
     runs = []
     for machine in reversed(shared):
         machine.bazel("build", WHEELS.format("aarch64"))
         pinned = machine.repository("flashinfer_sources") / "files" / "flashinfer"
-        checkout = tmp_path / machine.environment["USER"]
+        checkout = CACHE / "machines" / machine.environment["USER"] / "a-flashinfer"
+        shutil.rmtree(checkout, ignore_errors=True)
         shutil.copytree(pinned, checkout / "flashinfer", ignore=third_party)
         flag = f"--repo_env=FLASHINFER_CHECKOUT={checkout}"
         assert ran(machine.spawns(WHEELS.format("aarch64"), flag)) == {}, "the same sources by another way"
