@@ -294,12 +294,14 @@ def statuses(upstream: Upstream, selected: frozenset[str], profile: str) -> dict
 
 
 def index_file(variants: Iterable[Variant], by_label: Mapping[str, Mapping[str, str]], selected: frozenset[str]) -> str:
-    """index.bzl: which modules there are, where, and for what."""
-    modules: dict[str, dict[str, Json]] = {}
+    """index.bzl: which modules there are, where, and for what. Lists of SM targets are few, and are referred to by number."""
+    sets: dict[tuple[str, ...], int] = {}
+    modules: dict[str, dict[str, tuple[str, int]]] = {}
     for variant in variants:
         for label, sm_targets in variant.sm_targets.items():
-            entry = {"package": variant.package, "sm_targets": sm_targets}
+            entry = (variant.package, sets.setdefault(sm_targets, len(sets)))
             modules.setdefault(variant.name, {})[label] = entry
+    lines = "".join(f"    {starlark(name)}: {{{_entries(modules[name])}}},\n" for name in sorted(modules))
     not_built = {
         label: {name: status for name, status in by_name.items() if name in selected and status != "built"}
         for label, by_name in by_label.items()
@@ -307,13 +309,18 @@ def index_file(variants: Iterable[Variant], by_label: Mapping[str, Mapping[str, 
     others = sorted({name for by_name in by_label.values() for name in by_name} - set(modules))
     return (
         '"""FlashInfer\'s modules by name, written by kernels/flashinfer/importer.py."""\n\n'
-        "# Name -> CUDA label -> the module's package below modules/ (empty for one of the core profile), its SM targets.\n"
-        f"MODULES = {starlark(modules)}\n\n"
+        f"SM_TARGETS = {starlark(list(sets))}\n\n"
+        "# Name -> CUDA label -> the module's package below modules/ (empty for one of the core profile), its SM_TARGETS.\n"
+        f"MODULES = {{\n{lines}}}\n\n"
         "# CUDA label -> modules of the profile that can't be built -> why.\n"
         f"NOT_BUILT = {starlark(not_built)}\n\n"
         "# Modules of upstream's that are not among MODULES.\n"
         f"OTHERS = {starlark(others)}\n"
     )
+
+
+def _entries(by_label: Mapping[str, tuple[str, int]]) -> str:
+    return ", ".join(f"{starlark(label)}: ({starlark(by_label[label][0])}, {by_label[label][1]})" for label in sorted(by_label))
 
 
 def core_file(variants: Iterable[Variant]) -> str:

@@ -1,6 +1,6 @@
-"""Asks FlashInfer's own generators which ahead-of-time modules it has for one CUDA version, and what each is made of.
+"""Asks FlashInfer's own generators which ahead-of-time modules it has for a CUDA version, and what each is made of.
 
-Writes OUT/specs.json and the sources that upstream renders, OUT/generated/ and OUT/cached_ops/. Nothing is run but
+Writes OUT/<label>/specs.json and the sources that upstream renders, in generated/ and cached_ops/ beside it. Nothing is run but
 Python: there is no GPU, CUDA toolkit, torch or network, and what upstream asks of them is answered here.
 Run it with `python3 -B`; see --help.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -23,6 +24,7 @@ import sysconfig
 import tempfile
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,7 @@ class Request:
     out: Path
     cuda: str
     archs: str
-    ninja: Path | None = None
+    ninja: Path | None
 
 
 @dataclass(frozen=True)
@@ -589,35 +591,25 @@ def describe_all(request: Request, work: Path, read: set[str]) -> dict[str, Any]
 
 def write(specs: dict[str, Any], env: Any, out: Path) -> None:
     """Fills out, which must be new or empty, or leaves it as it was."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as holder:
         stage = Path(holder) / "out"
         stage.mkdir()
+        rendered = hashlib.sha256()
         for name, source in (("generated", env.FLASHINFER_GEN_SRC_DIR), ("cached_ops", env.FLASHINFER_JIT_DIR)):
             for path in sorted(source.rglob("*")):
                 if path.is_file() and not path.is_symlink() and path.suffix != ".lock":
-                    target = stage / name / path.relative_to(source)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    path.rename(target)
-        (stage / "specs.json").write_text(json.dumps(specs, indent=1) + "\n", encoding="utf-8")
+                    label = f"{name}/{path.relative_to(source)}"
+                    rendered.update(f"{label}\n".encode() + path.read_bytes())
+                    (stage / label).parent.mkdir(parents=True, exist_ok=True)
+                    path.rename(stage / label)
+        # Whoever reads this file sees by it that one of the others has changed.
+        text = json.dumps({**specs, "rendered_sha256": rendered.hexdigest()}, separators=(",", ":"))
+        (stage / "specs.json").write_text(text + "\n", encoding="utf-8")
         stage.rename(out)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Enumerates FlashInfer's modules for one CUDA version.")
-    for option, text in (
-        ("--python-root", "directory that holds the package flashinfer/"),
-        ("--first-party", "directory that holds csrc/ and include/"),
-        ("--third-party", "directory that holds cutlass/, cccl/ and spdlog/"),
-        ("--site", "directory that holds jinja2, markupsafe, packaging and filelock"),
-        ("--out", "directory to write: new or empty"),
-    ):
-        parser.add_argument(option, type=lambda p: Path(p).resolve(), required=True, help=text)
-    parser.add_argument("--cuda", required=True, help="CUDA version, such as 13.0")
-    parser.add_argument("--archs", required=True, help='SM targets, such as "8.0 9.0a"')
-    parser.add_argument("--ninja", type=lambda p: Path(p).resolve(), help="directory for upstream's ninja files")
-    request = Request(**vars(parser.parse_args(argv)))
+def enumerate_one(request: Request) -> None:
+    """Enumerates the modules of one cell; UpstreamError if upstream is not as expected. This process is spent then."""
     read: set[str] = set()
 
     def watch(event: str, args: tuple[Any, ...]) -> None:
@@ -626,19 +618,48 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif event.startswith(_REFUSED):
             raise UpstreamError(f"{event}{args}: upstream may use no network and run no program here")
 
-    try:
-        if request.out.exists() and any(request.out.iterdir()):
-            raise UpstreamError(f"--out {request.out}: expected a new or empty directory")
-        # Beside the result, so that what upstream renders is moved and not copied.
-        request.out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=request.out.parent, prefix=".upstream.") as work:
-            sys.addaudithook(watch)
-            specs = describe_all(request, Path(work).resolve(), read)
-            write(specs, sys.modules["flashinfer.jit.env"], request.out)
-    except UpstreamError as error:
-        print(f"upstream.py: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    if request.out.exists() and any(request.out.iterdir()):
+        raise UpstreamError(f"--out {request.out.parent}: expected a directory without {request.out.name}")
+    # Beside the result, so that what upstream renders is moved and not copied.
+    request.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=request.out.parent, prefix=".upstream.") as work:
+        sys.addaudithook(watch)
+        specs = describe_all(request, Path(work).resolve(), read)
+        write(specs, sys.modules["flashinfer.jit.env"], request.out)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status. Each of several cells has a process of its own."""
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(description="Enumerates FlashInfer's modules, for each CUDA label.")
+    for option, text in (
+        ("--python-root", "directory that holds the package flashinfer/"),
+        ("--first-party", "directory that holds csrc/ and include/"),
+        ("--third-party", "directory that holds cutlass/, cccl/ and spdlog/"),
+        ("--site", "directory that holds jinja2, markupsafe, packaging and filelock"),
+        ("--out", "directory in which one is written for each cell"),
+    ):
+        parser.add_argument(option, type=lambda p: Path(p).resolve(), required=True, help=text)
+    cell = 'a CUDA label, its version and SM targets: "cu130=13.0:8.0 9.0a"; may be repeated'
+    parser.add_argument("--cell", action="append", dest="cells", required=True, help=cell)
+    parser.add_argument("--ninja", type=lambda p: Path(p).resolve(), help="directory for upstream's ninja files")
+    options = vars(parser.parse_args(argv))
+    cells = options.pop("cells")
+    if len(cells) == 1:
+        label, _, rest = cells[0].partition("=")
+        cuda, _, archs = rest.partition(":")
+        options["out"] /= label
+        try:
+            enumerate_one(Request(cuda=cuda, archs=archs, **options))
+        except UpstreamError as error:
+            print(f"upstream.py: error: {label}: {error}", file=sys.stderr)
+            return 1
+        return 0
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value]
+    command = [sys.executable, "-E", "-s", "-B", __file__, *words]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        statuses = list(pool.map(lambda cell: subprocess.run([*command, "--cell", cell], check=False).returncode, cells))
+    return max(statuses)
 
 
 if __name__ == "__main__":
