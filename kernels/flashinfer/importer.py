@@ -418,7 +418,8 @@ def fill(
         plain = {name: asdict(module) for name, module in modules[label].items()}
         files[f"{label}/modules.json"] = json.dumps(plain, indent=2, sort_keys=True) + "\n"
     # What an edit of may change the description of a module.
-    files["sources.json"] = json.dumps(sorted(path for path in used if not path.startswith(RENDERED)))
+    read = {label for tu in tus for label in (tu.src, *tu.hdrs) if not label.startswith(RENDERED)}
+    files["sources.json"] = json.dumps(sorted(label.replace(PACKAGE, "flashinfer", 1) if label.startswith(PACKAGE) else label for label in read))
     for name, text in files.items():
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Everything in toolchains/cuda/BUILD.bazel that follows from the table of toolkits."""
 
 load(":cuda_toolchain.bzl", "cuda_toolchain")
-load(":toolkits.bzl", "COMPONENTS", "CPUS", "TOOLKITS", "repository_name")
+load(":cuda_stub.bzl", "cuda_stub")
+load(":toolkits.bzl", "COMPONENTS", "CPUS", "STUBS", "TOOLKITS", "repository_name")
 
 visibility(["//toolchains/cuda"])
 
@@ -37,6 +38,14 @@ def declare_toolkits(name = "cuda"):
                 toolchain = ":" + toolchain,
                 toolchain_type = ":toolchain_type",
             )
+    for library, soname in STUBS.items():
+        cuda_stub(
+            name = "stub_" + library,
+            library = library,
+            soname = soname,
+            tags = ["manual"],
+            visibility = ["//visibility:public"],
+        )
     for component in COMPONENTS:
         native.alias(
             name = component,
