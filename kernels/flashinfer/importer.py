@@ -264,9 +264,9 @@ def package_file(variant: Variant, module_bzl: str) -> str:
     )
 
 
-def root_file(tus: Iterable[TranslationUnit], defs_bzl: str) -> str:
-    """The BUILD file of the sources, and of the include directories that only some modules have."""
-    files: set[str] = set()
+def root_file(tus: Iterable[TranslationUnit], labels: Iterable[str], defs_bzl: str) -> str:
+    """The BUILD file of the sources, the lists, and the include directories that only some modules have."""
+    files = {f"modules.{label}.txt" for label in labels}
     directories: set[str] = set()
     for tu in tus:
         files.update((tu.src, *tu.hdrs))
@@ -408,7 +408,7 @@ def fill(
     by_label = {label: statuses(upstream, selected, profile.stem) for label, upstream in upstreams.items()}
     module_bzl, defs_bzl = bzl
     files = {
-        "BUILD.bazel": root_file(tus, defs_bzl),
+        "BUILD.bazel": root_file(tus, upstreams, defs_bzl),
         "core.bzl": core_file(variants),
         "index.bzl": index_file(variants, by_label, selected),
         **{f"modules/{v.package}/BUILD.bazel": package_file(v, module_bzl) for v in variants if v.package},

@@ -50,7 +50,8 @@ def flashinfer_tu(tu):
                [_SOURCES + "includes/" + d for d in tu["late_includes"]] +
                [_CUDA + c for c in tu["toolkit_components"]] +
                [_TVM_FFI, _SOURCES + "first_party"] +
-               [_THIRD_PARTY + t for t in tu["third_party"] if t != "cccl"],
+               [_THIRD_PARTY + t for t in tu["third_party"] if t != "cccl"] +
+               ([_CUDA + "headers"] if tu["lang"] == "c++" else []),
         copts = tu["copts"],
         device_code = tu["device_code"],
     )

@@ -550,8 +550,9 @@ class Describer:
             needs_device_linking=spec.needs_device_linking,
             extra_cuda_cflags_by_source=spec.extra_cuda_cflags_by_source,
         )
-        for name, root in (("cuda", self._cuda_home), *self._roots.by_name):
-            text = text.replace(root + "/", f"@{name}@/")
+        # A directory comes before one that it lies in.
+        for name, root in sorted(self._roots.by_name, key=lambda item: -len(item[1])):
+            text = re.sub(rf"{re.escape(root)}(?=[/\s]|$)", f"@{name}@", text)
         (directory / f"{spec.name}.ninja").write_text(text, encoding="utf-8")
 
 

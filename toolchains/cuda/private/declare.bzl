@@ -46,6 +46,14 @@ def declare_toolkits(name = "cuda"):
             tags = ["manual"],
             visibility = ["//visibility:public"],
         )
+
+    # The toolkit's own headers, for C++ code. CUDA code has them by its toolchain.
+    native.alias(
+        name = "headers",
+        actual = select({":is_" + version: "@%s//:headers" % repository_name(version, "tools") for version in TOOLKITS}),
+        tags = ["manual"],
+        visibility = ["//visibility:public"],
+    )
     for component in COMPONENTS:
         native.alias(
             name = component,
