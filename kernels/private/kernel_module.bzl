@@ -111,7 +111,8 @@ def kernel_module(
             fail("kernel_module %s: %s and %s get the same target name; rename one of the files" % (name, tu.src, names[prefix]))
         names[prefix] = tu.src
         if not str(tu.src).endswith(".cu"):
-            cc_library(name = prefix + ".host", srcs = [tu.src] + tu.hdrs, copts = tu.copts, deps = tu.deps, tags = ["manual"])
+            # As textual headers, whatever their extension: .cuh is none of C++.
+            cc_library(name = prefix + ".host", srcs = [tu.src], copts = tu.copts, textual_hdrs = tu.hdrs, deps = tu.deps, tags = ["manual"])
             cc_deps.append(prefix + ".host")
             continue
         common = dict(src = tu.src, hdrs = tu.hdrs, deps = tu.deps, copts = tu.copts, tags = ["manual"])
