@@ -83,7 +83,9 @@ def read_upstream(directory: Path) -> Upstream:
     try:
         specs = json.loads((directory / "specs.json").read_text(encoding="utf-8"))["modules"]
     except (OSError, ValueError, KeyError) as error:
-        raise ImporterError(f"--specs {directory}: expected specs.json as upstream.py writes it, found {error!r}") from error
+        raise ImporterError(
+            f"--specs {directory}: expected specs.json as upstream.py writes it, found {error!r}"
+        ) from error
     upstream = Upstream(directory)
     for spec in specs:
         if spec["reason"]:
@@ -197,7 +199,7 @@ def merge(by_label: Mapping[str, Mapping[str, Module]], core: frozenset[str]) ->
     """
     variants: dict[tuple[str, tuple[str, ...], tuple[TranslationUnit, ...]], Variant] = {}
     taken: dict[str, str] = {}
-    for label in reversed(by_label):
+    for label in reversed(list(by_label)):
         for name, module in by_label[label].items():
             key = (name, module.linkopts, module.tus)
             if key not in variants:
@@ -293,7 +295,9 @@ def statuses(upstream: Upstream, selected: frozenset[str], profile: str) -> dict
     }
 
 
-def index_file(variants: Iterable[Variant], by_label: Mapping[str, Mapping[str, str]], selected: frozenset[str]) -> str:
+def index_file(
+    variants: Iterable[Variant], by_label: Mapping[str, Mapping[str, str]], selected: frozenset[str], profile: str
+) -> str:
     """index.bzl: which modules there are, where, and for what. Lists of SM targets are few, and are referred to by number."""
     sets: dict[tuple[str, ...], int] = {}
     modules: dict[str, dict[str, tuple[str, int]]] = {}
@@ -309,6 +313,7 @@ def index_file(variants: Iterable[Variant], by_label: Mapping[str, Mapping[str, 
     others = sorted({name for by_name in by_label.values() for name in by_name} - set(modules))
     return (
         '"""FlashInfer\'s modules by name, written by kernels/flashinfer/importer.py."""\n\n'
+        f"PROFILE = {starlark(profile)}\n\n"
         f"SM_TARGETS = {starlark(list(sets))}\n\n"
         "# Name -> CUDA label -> the module's package below modules/ (empty for one of the core profile), its SM_TARGETS.\n"
         f"MODULES = {{\n{lines}}}\n\n"
@@ -320,7 +325,9 @@ def index_file(variants: Iterable[Variant], by_label: Mapping[str, Mapping[str, 
 
 
 def _entries(by_label: Mapping[str, tuple[str, int]]) -> str:
-    return ", ".join(f"{starlark(label)}: ({starlark(by_label[label][0])}, {by_label[label][1]})" for label in sorted(by_label))
+    return ", ".join(
+        f"{starlark(label)}: ({starlark(by_label[label][0])}, {by_label[label][1]})" for label in sorted(by_label)
+    )
 
 
 def core_file(variants: Iterable[Variant]) -> str:
@@ -372,7 +379,12 @@ def drop_unused(stage: Path, used: frozenset[str]) -> None:
 
 
 def fill(
-    stage: Path, upstreams: Mapping[str, Upstream], profile: Path, core: Path, roots: Mapping[str, Path], bzl: tuple[str, str]
+    stage: Path,
+    upstreams: Mapping[str, Upstream],
+    profile: Path,
+    core: Path,
+    roots: Mapping[str, Path],
+    bzl: tuple[str, str],
 ) -> None:
     """Writes everything into an empty directory.
 
@@ -410,7 +422,7 @@ def fill(
     files = {
         "BUILD.bazel": root_file(tus, upstreams, defs_bzl),
         "core.bzl": core_file(variants),
-        "index.bzl": index_file(variants, by_label, selected),
+        "index.bzl": index_file(variants, by_label, selected, profile.stem),
         **{f"modules/{v.package}/BUILD.bazel": package_file(v, module_bzl) for v in variants if v.package},
     }
     for label, by_name in by_label.items():
@@ -419,7 +431,9 @@ def fill(
         files[f"{label}/modules.json"] = json.dumps(plain, indent=2, sort_keys=True) + "\n"
     # What an edit of may change the description of a module.
     read = {label for tu in tus for label in (tu.src, *tu.hdrs) if not label.startswith(RENDERED)}
-    files["sources.json"] = json.dumps(sorted(label.replace(PACKAGE, "flashinfer", 1) if label.startswith(PACKAGE) else label for label in read))
+    files["sources.json"] = json.dumps(
+        sorted(label.replace(PACKAGE, "flashinfer", 1) if label.startswith(PACKAGE) else label for label in read)
+    )
     for name, text in files.items():
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).write_text(text, encoding="utf-8")
@@ -432,7 +446,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     def path(text: str) -> Path:
         return Path(text).resolve()
 
-    parser.add_argument("--specs", type=path, action="append", required=True, help="upstream.py's --out of a CUDA label")
+    parser.add_argument(
+        "--specs", type=path, action="append", required=True, help="upstream.py's --out of a CUDA label"
+    )
     for option, text in (
         ("--python-root", "directory that holds the package flashinfer/"),
         ("--first-party", "directory that holds csrc/ and include/"),

@@ -182,7 +182,9 @@ class _Process:
         elif words[0] == "bin/print_traits.exe" or "bin/print_traits.exe" in words:
             self.output = ""
         else:
-            raise UpstreamError(f"`{shlex.join(words)}`: upstream may run no program here; teach upstream.py the answer")
+            raise UpstreamError(
+                f"`{shlex.join(words)}`: upstream may run no program here; teach upstream.py the answer"
+            )
         self.args, self.returncode = args, 0
         self.text = bool(kwargs.get("text") or kwargs.get("universal_newlines") or kwargs.get("encoding"))
 
@@ -659,7 +661,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value]
     command = [sys.executable, "-E", "-s", "-B", __file__, *words]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        statuses = list(pool.map(lambda cell: subprocess.run([*command, "--cell", cell], check=False).returncode, cells))
+        statuses = list(
+            pool.map(lambda cell: subprocess.run([*command, "--cell", cell], check=False).returncode, cells)
+        )
     return max(statuses)
 
 

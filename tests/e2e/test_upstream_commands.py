@@ -118,11 +118,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     python = [sys.executable, "-E", "-s", "-B"]
     for label, cell in CELLS.items():
-        subprocess.run(
-            [*python, str(IMPORTER / "upstream.py"), *trees, f"--site={site}", f"--out={out}"]
-            + [f"--cell={label}={cell}", f"--ninja={out / label}.ninja"],
-            check=True,
-        )
+        options = [f"--site={site}", f"--out={out}", f"--cell={label}={cell}", f"--ninja={out / label}.ninja"]
+        subprocess.run([*python, str(IMPORTER / "upstream.py"), *trees, *options], check=True)
     profiles = [f"--profile={IMPORTER / 'full.json'}", f"--core={IMPORTER / 'core.json'}"]
     specs = [f"--specs={out / label}" for label in CELLS]
     labels = ["--module-bzl=//:module.bzl", "--defs-bzl=//:defs.bzl"]

@@ -1,7 +1,7 @@
 """Everything in toolchains/cuda/BUILD.bazel that follows from the table of toolkits."""
 
-load(":cuda_toolchain.bzl", "cuda_toolchain")
 load(":cuda_stub.bzl", "cuda_stub")
+load(":cuda_toolchain.bzl", "cuda_toolchain")
 load(":toolkits.bzl", "COMPONENTS", "CPUS", "STUBS", "TOOLKITS", "repository_name")
 
 visibility(["//toolchains/cuda"])
