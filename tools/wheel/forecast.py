@@ -146,7 +146,8 @@ def build_file(declaration: str, before: Json, after: Json) -> str:
 
     declaration: that of the wheel as it is, by `bazel query --output=build`; before, after: what `plan` returned.
     """
-    [call] = [node for node in ast.walk(ast.parse(declaration)) if isinstance(node, ast.Call)]
+    statements = ast.parse(declaration).body
+    [call] = [node.value for node in statements if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
     # Which modules there are depends on flags, and is asked for anew.
     attributes = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg != "modules"}
     attributes |= {
