@@ -310,7 +310,8 @@ def index_file(
         label: {name: status for name, status in by_name.items() if name in selected and status != "built"}
         for label, by_name in by_label.items()
     }
-    others = sorted({name for by_name in by_label.values() for name in by_name} - set(modules))
+    statuses = {name: status for by_name in by_label.values() for name, status in by_name.items()}
+    others = {name: status for name, status in statuses.items() if name not in modules}
     return (
         '"""FlashInfer\'s modules by name, written by kernels/flashinfer/importer.py."""\n\n'
         f"PROFILE = {starlark(profile)}\n\n"
@@ -319,7 +320,7 @@ def index_file(
         f"MODULES = {{\n{lines}}}\n\n"
         "# CUDA label -> modules of the profile that can't be built -> why.\n"
         f"NOT_BUILT = {starlark(not_built)}\n\n"
-        "# Modules of upstream's that are not among MODULES.\n"
+        "# Modules of upstream's that are not among MODULES -> why.\n"
         f"OTHERS = {starlark(others)}\n"
     )
 

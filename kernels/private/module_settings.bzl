@@ -18,11 +18,11 @@ def _asked_modules_impl(ctx):
     for name in names:
         if name in ctx.attr.known:
             continue
-        if name in ctx.attr.others:
-            fail(("%s=%s: FlashInfer's module '%s' is not in the profile that this build has, or can't be built.\n" +
-                  "  expected: modules of the profile; //kernels:modules.<label>.txt lists all with what keeps each from being built\n" +
-                  "  To do: add --config=full, which has every module that can be built, or leave the name out.") %
-                 (ctx.attr.setting.label, ",".join(names), name))
+        reason = ctx.attr.others.get(name)
+        if reason:
+            fail(("%s=%s: FlashInfer's module '%s' is not built here: %s.\n" +
+                  "  expected: modules that are `built` in //kernels:modules.<label>.txt\n  To do: %s.") %
+                 (ctx.attr.setting.label, ",".join(names), name, reason, "add --config=full" if reason.startswith("not in profile") else "leave the name out; docs/modules.md says more"))
         fail(("%s=%s: FlashInfer has no module '%s'.\n" +
               "  expected: names of //kernels:modules.<label>.txt, separated by commas\n  To do: correct the name, or leave it out.") %
              (ctx.attr.setting.label, ",".join(names), name))
@@ -35,7 +35,7 @@ asked_modules = rule(
 Errors: a name that no module has, or that none of the profile has.""",
     attrs = {
         "known": attr.string_list(doc = "The modules that there are."),
-        "others": attr.string_list(doc = "Modules that upstream has besides."),
+        "others": attr.string_dict(doc = "Modules that upstream has besides -> why they are not built."),
         "setting": attr.label(mandatory = True, providers = [AskedModulesInfo], doc = "The flag."),
     },
 )

@@ -214,7 +214,7 @@ class ProgramTest(unittest.TestCase):
         index = self.constants("index.bzl")
         self.assertEqual(index["MODULES"], {"plain": {"cu128": ("plain", 0), "cu130": ("plain", 0)}})
         self.assertEqual(index["NOT_BUILT"], {label: {"served": "needs NCCL"} for label in ("cu128", "cu130")})
-        self.assertEqual(index["OTHERS"], ["moe", "served"])
+        self.assertEqual(index["OTHERS"], {"moe": "not in profile profile", "served": "needs NCCL"})
         self.assertEqual((index["PROFILE"], index["SM_TARGETS"]), ("profile", [["8.0", "9.0a"]]))
 
     def test_core_modules_have_no_package(self) -> None:
