@@ -40,18 +40,19 @@ def images_of(cuda_label, built):
 
 def flashinfer_tu(tu):
     """Describes one TU for `kernel_module`, from its description by importer.py."""
+    cuda = tu["lang"] == "cuda"
+    own = [_SOURCES + "includes/" + d for d in tu["includes"]]
+    cccl = [_THIRD_PARTY + "cccl" if cuda else _SETTINGS + "cccl"] if "cccl" in tu["third_party"] else []
     return kernel_tu(
         name = tu.get("name"),
         src = _SOURCES + tu["src"],
         hdrs = [_SOURCES + h for h in tu["hdrs"]],
         # The order is that of upstream's command line (flashinfer/jit/cpp_ext.py).
-        deps = [_SOURCES + "includes/" + d for d in tu["includes"]] +
-               [_THIRD_PARTY + t for t in tu["third_party"] if t == "cccl"] +
+        deps = own + cccl +
                [_SOURCES + "includes/" + d for d in tu["late_includes"]] +
-               [_CUDA + c for c in tu["toolkit_components"]] +
+               [_CUDA + c for c in tu["toolkit_components"] + ([] if cuda else ["headers"])] +
                [_TVM_FFI, _SOURCES + "first_party"] +
-               [_THIRD_PARTY + t for t in tu["third_party"] if t != "cccl"] +
-               ([_CUDA + "headers"] if tu["lang"] == "c++" else []),
+               [_THIRD_PARTY + t for t in tu["third_party"] if t != "cccl"],
         copts = tu["copts"],
         device_code = tu["device_code"],
     )

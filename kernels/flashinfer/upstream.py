@@ -36,6 +36,7 @@ STUBBED = frozenset({"pynvml", "requests", "torch", "tvm_ffi"})
 CUBIN_SERVER = "needs files of NVIDIA's cubin server"
 TORCH = "needs the headers and libraries of CUDA's torch"
 NCCL = "needs NCCL"
+PYTHON = "needs Python's headers"
 EMBEDDED = "embeds cubins that are compiled apart"
 
 # Stands for a directory that is not here. A module that names it needs it.
@@ -458,6 +459,11 @@ def split_flags(flags: Iterable[str], shared: Sequence[str] = ()) -> Flags:
     return Flags(tuple(copts), tuple(early), late_only, tuple(sm_targets))
 
 
+def _includes_python(source: Path) -> bool:
+    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
+    return bool(re.search(r'^[ \t]*#[ \t]*include[ \t]*[<"]Python\.h[>"]', text, re.MULTILINE))
+
+
 class Describer:
     """Turns upstream's specs into Specs."""
 
@@ -498,6 +504,7 @@ class Describer:
         found = {
             TORCH: _TORCH_ROOT in text,
             NCCL: self._nccl in text,
+            PYTHON: any(map(_includes_python, spec.sources)),
             EMBEDDED: bool(spec.embedded_cubin_factory),
         }
         return [reason for reason, holds in found.items() if holds]

@@ -25,7 +25,7 @@ CELLS = {
 # What the description leaves out of a command line, and why.
 LEFT_OUT = {
     r"--threads=\d+": "how many processes nvcc starts; nvcc's steps are actions here",
-    r"-isystem .*/include/python3\.\d+": "no source includes Python.h",
+    r"-isystem .*/include/python3\.\d+": "spdlog alone includes Python.h, and is not built",
 }
 # Include directories that every command line has, in their order. What is between two numbers is the module's own.
 CCCL = ["@cccl@/cub", "@cccl@/libcudacxx/include", "@cccl@/thrust"]

@@ -12,7 +12,7 @@ def _cuda_stub_impl(ctx):
         soname = soname % cuda.version.split(".")[0]
     library = ctx.actions.declare_file("%s/lib%s.so" % (ctx.label.name, ctx.attr.library))
     arguments = ctx.actions.args()
-    arguments.add_all(["-shared", "-nostdlib", "-Wl,--build-id=none", "-s"])
+    arguments.add_all(["-shared", "-nostdlib", "-Wl,--build-id=none", "-s", "-x", "c++", "/dev/null"])
     arguments.add(soname, format = "-Wl,-soname,%s")
     arguments.add("-o", library)
     ctx.actions.run(

@@ -2,6 +2,7 @@
 
 load(":cuda_stub.bzl", "cuda_stub")
 load(":cuda_toolchain.bzl", "cuda_toolchain")
+load(":system_headers.bzl", "system_headers")
 load(":toolkits.bzl", "COMPONENTS", "CPUS", "STUBS", "TOOLKITS", "repository_name")
 
 visibility(["//toolchains/cuda"])
@@ -48,9 +49,9 @@ def declare_toolkits(name = "cuda"):
         )
 
     # The toolkit's own headers, for C++ code. CUDA code has them by its toolchain.
-    native.alias(
+    system_headers(
         name = "headers",
-        actual = select({":is_" + version: "@%s//:headers" % repository_name(version, "tools") for version in TOOLKITS}),
+        deps = select({":is_" + version: ["@%s//:headers" % repository_name(version, "tools")] for version in TOOLKITS}),
         tags = ["manual"],
         visibility = ["//visibility:public"],
     )
