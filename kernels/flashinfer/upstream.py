@@ -504,7 +504,8 @@ class Describer:
         found = {
             TORCH: _TORCH_ROOT in text,
             NCCL: self._nccl in text,
-            PYTHON: any(map(_includes_python, spec.sources)),
+            # CUDA sources are not read: an edit of what is read asks upstream again.
+            PYTHON: any(_includes_python(source) for source in spec.sources if source.suffix != ".cu"),
             EMBEDDED: bool(spec.embedded_cubin_factory),
         }
         return [reason for reason, holds in found.items() if holds]
