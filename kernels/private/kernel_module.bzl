@@ -143,7 +143,7 @@ def kernel_module(
             _any_setting("_asks_for_image_%s_of_%s" % (sm, name), asking): cubins[sm],
             "//conditions:default": [],
         })
-    for asked, image in images.items() if has_device_code else []:
+    for asked, image in images.items():
         native.filegroup(name = "%s.cubins.%s" % (name, sm_name(asked)), srcs = cubins[image], tags = ["manual"], visibility = visibility)
     native.filegroup(name = name + ".hosts", srcs = objects + cc_deps, tags = ["manual"], visibility = visibility)
     cuda_shared_library(
