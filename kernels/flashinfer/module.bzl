@@ -39,7 +39,14 @@ def images_of(cuda_label, built):
     return images
 
 def flashinfer_tu(tu):
-    """Describes one TU for `kernel_module`, from its description by importer.py."""
+    """Describes one TU for `kernel_module`.
+
+    Args:
+        tu: dict, its description by importer.py.
+
+    Returns:
+        struct for `kernel_module(tus = [...])`.
+    """
     cuda = tu["lang"] == "cuda"
     own = [_SOURCES + "includes/" + d for d in tu["includes"]]
     cccl = [_THIRD_PARTY + "cccl" if cuda else _SETTINGS + "cccl"] if "cccl" in tu["third_party"] else []
