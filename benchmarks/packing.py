@@ -167,6 +167,7 @@ class Work:
             "minimum_driver": "580",
             "modules_directory": "jit_cache",
             "package": "kernels",
+            "not_built": {},
             "siblings": {},
             "sm_family": "all",
             "sm_targets": SM_TARGETS,

@@ -94,6 +94,9 @@ CELLS = {
     ),
 }
 
+# CUDA label -> toolkit version.
+CUDA_VERSIONS = {label: cell.cuda_version for label, cell in CELLS.items()}
+
 def sm_targets_of_label(label):
     """All SM targets of a CUDA label, over its CPUs, in ascending order."""
     return sorted({sm: None for targets in CELLS[label].sm_targets.values() for sm in targets}, key = sm_target_key)

@@ -1,81 +1,48 @@
-"""Asks FlashInfer's own generators what its ahead-of-time modules are made of.
+"""Describes FlashInfer's modules for Bazel, from what upstream.py found for each CUDA label.
 
-Writes OUT/modules.bzl, OUT/modules.json and OUT/generated/: per module its SM targets, link options
-and translation units with their flags and headers. Needs no GPU, CUDA toolkit, torch or network.
-Run it with `python3 -B`; see --help.
+Writes OUT/BUILD.bazel, a package OUT/modules/<name>/ for every module that a profile names (but for those of the core
+profile, which are in OUT/core.bzl), OUT/index.bzl, OUT/<label>/modules.json and OUT/modules.<label>.txt, and takes over
+the sources that upstream rendered. Run it with `python3 -B`; see --help.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.abc
-import importlib.machinery
+import filecmp
 import json
 import os
-import re
-import shlex
 import shutil
 import sys
-import sysconfig
 import tempfile
-import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from include_scan import ScanError, Trees, scan
 
-# Packages that upstream imports and that decide nothing about the modules of a profile.
-STUBBED = frozenset({"pynvml", "requests", "torch", "tvm_ffi"})
+# Trees of sources that upstream renders, and those that lie beside its Python code. They are no include directories.
+RENDERED = ("generated", "cached_ops")
+PACKAGE = "package"
+
+# File names that Bazel makes of a module's or a TU's name end in at most this many more characters.
+_LONGEST_SUFFIX = len(".sm_120f.canonical.stub.c")
+_LONGEST_NAME = 255  # NAME_MAX of Linux's file systems
+
+Json = dict[str, Any]
 
 
 class ImporterError(Exception):
-    """Upstream, the profile or the command line is not as expected."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """The command line; paths are resolved."""
-
-    python_root: Path
-    first_party: Path
-    third_party: Path
-    site: Path
-    profile: Path
-    out: Path
-    cuda: str
-    archs: str
-
-
-@dataclass(frozen=True)
-class Generator:
-    """One entry of a profile: upstream's `function` ("module.path:name") and its arguments.
-
-    where: the SM target without which upstream does not ask for the module (flashinfer/aot.py), or empty.
-    """
-
-    function: str
-    args: tuple[str | int | bool, ...]
-    where: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.function}({', '.join(map(repr, self.args))})"
-
-
-@dataclass(frozen=True)
-class Flags:
-    """A command line of upstream's, taken apart. copts keep their order."""
-
-    copts: tuple[str, ...]
-    include_dirs: tuple[str, ...]
-    sm_targets: tuple[str, ...]
+    """Upstream's modules, the profile or the command line are not as expected."""
 
 
 @dataclass(frozen=True)
 class TranslationUnit:
-    """One source of a module; files are named `csrc/…`, `include/…` or `generated/…`."""
+    """One source of a module; files are named `csrc/…`, `include/…`, `generated/…`, `cached_ops/…` or `package/…`.
+
+    includes: directories of the module's own, searched before CCCL's; late_includes: after them.
+    """
 
     src: str
     lang: str
@@ -85,6 +52,7 @@ class TranslationUnit:
     hdrs: tuple[str, ...]
     third_party: tuple[str, ...]
     toolkit_components: tuple[str, ...]
+    late_includes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,253 +64,180 @@ class Module:
     tus: tuple[TranslationUnit, ...]
 
 
-class _Stub(type):
-    """Stands for a stubbed package and all in it. It has no text, lest that ends up in a flag."""
+@dataclass
+class Upstream:
+    """What upstream has for one CUDA label: its modules by name, or the reason why one can't be built."""
 
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        setattr(cls, name, _Stub(f"{cls.__name__}.{name}", (), {}))
-        return cls.__dict__[name]
+    directory: Path
+    modules: dict[str, Json] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        decorates = len(args) == 1 and callable(args[0]) and not kwargs
-        return args[0] if decorates else cls
-
-    def __repr__(cls) -> str:
-        raise TypeError(f"{cls.__name__} is stubbed by importer.py and has no text")
+    @property
+    def names(self) -> list[str]:
+        """Of all modules, sorted."""
+        return sorted([*self.modules, *self.reasons])
 
 
-class _StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        stubbed = fullname.split(".")[0] in STUBBED
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if stubbed else None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
-        return _Stub(spec.name, (), {})
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
-
-
-def read_profile(path: Path) -> tuple[Generator, ...]:
-    """The generators of a profile; ImporterError if the file has another form."""
+def read_upstream(directory: Path) -> Upstream:
+    """Reads what upstream.py wrote; ImporterError if that is not there."""
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["generators"]
-        if unknown := sorted({key for entry in entries for key in entry} - {"generator", "args", "where"}):
+        specs = json.loads((directory / "specs.json").read_text(encoding="utf-8"))["modules"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ImporterError(
+            f"--specs {directory}: expected specs.json as upstream.py writes it, found {error!r}"
+        ) from error
+    upstream = Upstream(directory)
+    for spec in specs:
+        if spec["reason"]:
+            upstream.reasons[spec["name"]] = spec["reason"]
+        else:
+            upstream.modules[spec["name"]] = spec
+    return upstream
+
+
+def read_profile(path: Path) -> tuple[str, ...]:
+    """The patterns of module names of a profile; ImporterError if the file has another form."""
+    try:
+        profile = json.loads(path.read_text(encoding="utf-8"))
+        if unknown := sorted(set(profile) - {"about", "modules"}):
             raise ValueError(f"unknown keys {unknown}")
-        return tuple(Generator(e["generator"], tuple(e.get("args", ())), e.get("where", "")) for e in entries)
+        patterns = profile["modules"]
+        if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+            raise ValueError(f"modules: {patterns!r}")
+        return tuple(patterns)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ImporterError(
-            f'profile {path}: expected {{"generators": [{{"generator": "module.path:function", '
-            f'"args": [...], "where": "10.7a"}}]}}, found {error!r}; correct the file'
+            f'profile {path}: expected {{"modules": ["norm", "batch_decode_*", ...]}}, found {error!r}; correct the file'
         ) from error
 
 
-def load_upstream(request: Request, work: Path) -> tuple[Any, Trees]:
-    """Imports flashinfer.jit, aimed at the request's source trees and at a workspace below work.
-
-    Replaces this process's environment and sys.path, so that the request alone decides the result.
-
-    Returns:
-      flashinfer.jit.cpp_ext, which makes upstream's command lines, and the source trees.
-    Raises:
-      ImporterError: flashinfer.jit does not import, or a source tree is missing.
-    """
-    # Upstream asks nvcc for its version and for what it can target.
-    nvcc = work / "cuda" / "bin" / "nvcc"
-    nvcc.parent.mkdir(parents=True)
-    nvcc.write_text(
-        '#!/bin/sh\ncase "$1" in --version | --list-gpu-arch) ;; *) exit 1 ;; esac\n'
-        f"echo 'Cuda compilation tools, release {request.cuda}, V{request.cuda}'\n"
-        f"echo '{' '.join('compute_' + re.sub('[.af]', '', a) for a in request.archs.split())}'\n"
-    )
-    nvcc.chmod(0o755)
-    os.environ.clear()
-    os.environ.update(
-        CUDA_HOME=str(work / "cuda"),
-        FLASHINFER_CUBIN_DIR=str(work / "cubins"),
-        FLASHINFER_CUDA_ARCH_LIST=request.archs,
-        FLASHINFER_LOGGING_LEVEL="error",
-        FLASHINFER_NO_DOWNLOAD="1",
-        FLASHINFER_WORKSPACE_BASE=str(work),
-        HOME=str(work),
-    )
-    installed = ("site-packages", "dist-packages")
-    sys.path[:] = [str(request.site), *(p for p in sys.path if Path(p).name not in installed)]
-    sys.meta_path.insert(0, _StubFinder())
-    sys.dont_write_bytecode = True
-    # A free-threaded interpreter here must not change what is compiled for all the others.
-    sysconfig.get_config_vars()["Py_GIL_DISABLED"] = 0
-    # flashinfer/__init__.py would import the whole library.
-    sys.modules["flashinfer"] = types.ModuleType("flashinfer")
-    sys.modules["flashinfer"].__path__ = [str(request.python_root / "flashinfer")]
-    try:
-        importlib.import_module("torch")._C._GLIBCXX_USE_CXX11_ABI = True
-        tvm_ffi = importlib.import_module("tvm_ffi").libinfo
-        tvm_ffi.find_include_path = tvm_ffi.find_dlpack_include_path = lambda: "/tvm_ffi"
-        env: Any = importlib.import_module("flashinfer.jit.env")
-        cpp_ext = importlib.import_module("flashinfer.jit.cpp_ext")
-    except Exception as error:
-        raise ImporterError(
-            f"cannot import flashinfer.jit: {error!r}; expected flashinfer/ in --python-root "
-            f"{request.python_root} and jinja2, markupsafe, packaging, filelock in --site "
-            f"{request.site}; another package that is named belongs in STUBBED or in --site"
-        ) from error
-
-    def third(path: Path) -> Path:
-        return request.third_party / path.relative_to(env.FLASHINFER_DATA)
-
-    env.CUTLASS_INCLUDE_DIRS = [third(path) for path in env.CUTLASS_INCLUDE_DIRS]
-    env.CCCL_INCLUDE_DIRS = [third(path) for path in env.CCCL_INCLUDE_DIRS]
-    env.SPDLOG_INCLUDE_DIR = third(env.SPDLOG_INCLUDE_DIR)
-    env.FLASHINFER_DATA = request.first_party
-    # Resolved, as upstream resolves the include directories that it puts into flags.
-    env.FLASHINFER_CSRC_DIR = (request.first_party / "csrc").resolve()
-    env.FLASHINFER_INCLUDE_DIR = (request.first_party / "include").resolve()
-    first = {"csrc": env.FLASHINFER_CSRC_DIR, "include": env.FLASHINFER_INCLUDE_DIR}
-    dirs = (*env.CUTLASS_INCLUDE_DIRS, *env.CCCL_INCLUDE_DIRS, env.SPDLOG_INCLUDE_DIR)
-    if missing := [str(path) for path in (*first.values(), *dirs) if not path.is_dir()]:
-        raise ImporterError(
-            f"missing {', '.join(missing)}; expected csrc/ and include/ in --first-party, and "
-            "cutlass/, cccl/ and spdlog/ in --third-party"
-        )
-    names = sorted({path.relative_to(request.third_party).parts[0] for path in dirs})
-    return cpp_ext, Trees(
-        first_party={**first, "generated": env.FLASHINFER_GEN_SRC_DIR},
-        third_party={name: request.third_party / name for name in names},
-        third_party_dirs=dirs,
-    )
-
-
-def sm_target(gencode: str) -> str:
-    """`9.0a` for `-gencode=arch=compute_90a,code=sm_90a`; ImporterError for any other form."""
-    match = re.fullmatch(r"-gencode=arch=compute_(\w+),code=sm_(\d+)(\d)([af]?)", gencode)
-    if not match or match[1] != match[2] + match[3] + match[4]:
-        raise ImporterError(
-            f"flag {gencode!r}: expected -gencode=arch=compute_XY,code=sm_XY, since modules.bzl "
-            "has no place for PTX; leave the module out of the profile or extend sm_target"
-        )
-    return f"{match[2]}.{match[3]}{match[4]}"
-
-
-def split_flags(flags: Iterable[str]) -> Flags:
-    """Takes upstream's flags, which are shell text, apart. `--threads=` is dropped.
-
-    Raises:
-      ImporterError: a flag of an unknown form, or one that names a directory of this machine.
-    """
-    copts: list[str] = []
-    include_dirs: list[str] = []
-    sm_targets: list[str] = []
-    for flag in flags:
-        # Upstream writes `-isystem DIR` as one string, and does not quote DIR.
-        if match := re.fullmatch(r"(?:-I|-isystem )(.+)", flag):
-            include_dirs.append(os.path.normpath(match[1]))
-        elif flag.startswith("-gencode"):
-            sm_targets.append(sm_target(flag))
-        elif re.match(r"-I|-isystem", flag) or re.search(r'(?:^|-L|[=,"])/', flag):
+def select(patterns: Iterable[str], profile: Path, upstreams: Mapping[str, Upstream]) -> frozenset[str]:
+    """The names that match a pattern of the profile. ImporterError if a pattern matches none of any label."""
+    names = {name for upstream in upstreams.values() for name in upstream.names}
+    selected: set[str] = set()
+    for pattern in patterns:
+        matching = {name for name in names if fnmatchcase(name, pattern)}
+        if not matching:
             raise ImporterError(
-                f"flag {flag!r}: expected an include directory in one string, and no other "
-                "absolute paths; leave the module out of the profile or extend split_flags"
+                f"profile {profile}: pattern {pattern!r} matches no module; expected the name of a module of "
+                f"{', '.join(upstreams)}, with * for any characters; take it out or correct it "
+                "(--config=full builds all, and //kernels:modules.<label>.txt lists them)"
             )
-        elif not flag.startswith("--threads="):
-            copts.extend(shlex.split(flag))
-    return Flags(tuple(copts), tuple(include_dirs), tuple(sm_targets))
+        selected |= matching
+    return frozenset(selected)
 
 
-def upstream_flags(spec: Any, source: Path, cpp_ext: Any) -> Flags:
-    """The flags that upstream's ninja file has for a source; include_dirs are the module's own."""
-    cuda_home = cpp_ext.get_cuda_path()
-    shared = split_flags(cpp_ext.build_common_cflags(cuda_home, None)).include_dirs
-    common = cpp_ext.build_common_cflags(cuda_home, spec.extra_include_dirs)
-    if source.suffix == ".cu":
-        by_source = spec.extra_cuda_cflags_by_source or {}
-        extra = by_source.get(source.resolve(), spec.extra_cuda_cflags)
-        lines = cpp_ext.build_cuda_cflags(common, extra)
-    else:
-        lines = cpp_ext.build_cflags(common, spec.extra_cflags)
-    # "$common_cflags" is a variable of the ninja file.
-    flags = split_flags(f for line in lines for f in (common if line == "$common_cflags" else [line]))
-    own = tuple(path for path in dict.fromkeys(flags.include_dirs) if path not in shared)
-    return Flags(flags.copts, own, flags.sm_targets)
+class Scanner:
+    """Describes TUs. What one was scanned for is remembered: most are the same for every CUDA label."""
 
+    def __init__(self, trees: Trees) -> None:
+        self._trees = trees
+        self._known: dict[str, TranslationUnit] = {}
 
-def describe(spec: Any, cpp_ext: Any, trees: Trees) -> Module:
-    """What Bazel needs to know of one of upstream's JitSpecs.
+    def _path(self, label: str) -> Path:
+        root, _, rest = label.partition("/")
+        tree = {**self._trees.first_party, **self._trees.third_party}[root]
+        return tree / rest if rest else tree
 
-    Raises:
-      ImporterError, ScanError: the module needs something that modules.bzl cannot express.
-    """
-    unsupported = ("needs_device_linking", "embedded_cubin_factory")
-    if spec.toolchain != "nvcc" or any(getattr(spec, name) for name in unsupported):
-        raise ImporterError(
-            f"expected a module of nvcc without {', '.join(unsupported)}, found {spec.toolchain}; leave it "
-            "out of the profile or extend importer.py"
+    def describe(self, source: Json) -> TranslationUnit:
+        """One TU of upstream's description. ScanError if the scan can't follow an include."""
+        key = json.dumps(source)
+        if key not in self._known:
+            self._known[key] = self._describe(source)
+        return self._known[key]
+
+    def _describe(self, source: Json) -> TranslationUnit:
+        path = self._path(source["src"])
+        directories = [self._path(label) for label in (*source["includes"], *source["late_includes"])]
+        closure = scan(path, self._trees, directories, source["copts"])
+        lang = "cuda" if path.suffix == ".cu" else "c++"
+        return TranslationUnit(
+            src=source["src"],
+            lang=lang,
+            device_code=lang == "cuda" and closure.device_code,
+            copts=tuple(source["copts"]),
+            includes=tuple(source["includes"]),
+            hdrs=closure.headers,
+            third_party=closure.third_party,
+            toolkit_components=closure.toolkit_components,
+            late_includes=tuple(source["late_includes"]),
         )
-    tus = []
-    sm_targets = set()
-    for source in (Path(os.path.normpath(source)) for source in spec.sources):
-        src = trees.label(source)
-        if not source.is_file():
-            raise ImporterError(f"source {source} is missing; expected a file; check --first-party")
-        flags = upstream_flags(spec, source, cpp_ext)
-        closure = scan(source, trees, map(Path, flags.include_dirs), flags.copts)
-        lang = "cuda" if source.suffix == ".cu" else "c++"
-        if lang == "cuda":
-            sm_targets.add(flags.sm_targets)
-        tus.append(
-            TranslationUnit(
-                src=src,
-                lang=lang,
-                device_code=lang == "cuda" and closure.device_code,
-                copts=flags.copts,
-                includes=tuple(trees.label(path) for path in flags.include_dirs),
-                hdrs=closure.headers,
-                third_party=closure.third_party,
-                toolkit_components=closure.toolkit_components,
-            )
-        )
-    if len(sm_targets) > 1:
-        raise ImporterError(f"expected one list of SM targets per module, found {sm_targets}")
-    linkopts = split_flags(spec.extra_ldflags or ()).copts
-    return Module(sm_targets.pop() if sm_targets else (), linkopts, tuple(tus))
 
 
-def describe_all(generators: Iterable[Generator], cpp_ext: Any, trees: Trees) -> dict[str, Module]:
-    """The modules of a profile by name.
-
-    Raises:
-      ImporterError: a generator is unknown or raises, two give the same name, or as describe.
-    """
-    modules: dict[str, Module] = {}
-    for generator in generators:
-        module, _, name = generator.function.partition(":")
-        try:
-            function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ImporterError(
-                f"unknown generator {generator}: {error}; expected a function of this FlashInfer; "
-                "look it up in flashinfer/aot.py and correct the profile"
-            ) from error
-        try:
-            result = function(*generator.args)
-        except Exception as error:
-            raise ImporterError(
-                f"generator {generator} raised {error!r}; expected a JitSpec; compare its arguments "
-                "with flashinfer/aot.py, and see whether it needs a network or a stubbed package"
-            ) from error
-        for spec in result if isinstance(result, list) else [result]:
-            if spec.name in modules:
-                raise ImporterError(
-                    f"duplicate module {spec.name}, expected one generator for it, found another: "
-                    f"{generator}; remove one from the profile"
-                )
+def describe(upstream: Upstream, selected: frozenset[str], scanner: Scanner) -> dict[str, Module]:
+    """The selected modules of one CUDA label that can be built. ImporterError names the one that can't be described."""
+    modules = {}
+    for name, spec in upstream.modules.items():
+        if name in selected:
             try:
-                modules[spec.name] = describe(spec, cpp_ext, trees)
-            except (ImporterError, ScanError) as error:
-                raise ImporterError(f"module {spec.name} of {generator}: {error}") from error
+                tus = tuple(scanner.describe(source) for source in spec["sources"])
+            except ScanError as error:
+                raise ImporterError(f"module {name} of {upstream.directory.name}: {error}") from error
+            modules[name] = Module(tuple(spec["sm_targets"]), tuple(spec["linkopts"]), tus)
     return modules
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A module as some CUDA labels have it: the same TUs for all of them.
+
+    package: the directory below modules/, or empty for a module of the core profile.
+    """
+
+    name: str
+    package: str
+    linkopts: tuple[str, ...]
+    tus: tuple[TranslationUnit, ...]
+    sm_targets: dict[str, tuple[str, ...]]
+
+
+def merge(by_label: Mapping[str, Mapping[str, Module]], core: frozenset[str]) -> list[Variant]:
+    """The modules of all labels, sorted. A module that is another for some labels is a variant for each.
+
+    The variant that the last label has is called as the module; others have a label's name in theirs.
+    Raises ImporterError for a module of the core profile with two variants.
+    """
+    variants: dict[tuple[str, tuple[str, ...], tuple[TranslationUnit, ...]], Variant] = {}
+    taken: dict[str, str] = {}
+    for label in reversed(list(by_label)):
+        for name, module in by_label[label].items():
+            key = (name, module.linkopts, module.tus)
+            if key not in variants:
+                if name in taken and name in core:
+                    raise ImporterError(
+                        f"module {name} of the core profile has other sources or flags for {label} than for {taken[name]}; "
+                        "expected the same for all; take it out of core.json"
+                    )
+                package = "" if name in core else f"{name}.{label}" if name in taken else name
+                variants[key] = Variant(name, package, module.linkopts, module.tus, {})
+                taken.setdefault(name, label)
+            variants[key].sm_targets[label] = module.sm_targets
+    return sorted(variants.values(), key=lambda variant: (variant.name, variant.package))
+
+
+def tu_names(variant: Variant) -> list[str]:
+    """A short name for each TU, by which its targets are called: of the file, with as much of its path as it takes.
+
+    Raises ImporterError for one that is too long for a file's name.
+    """
+    paths = [tu.src.rpartition(".")[0].split("/") for tu in variant.tus]
+    names = [""] * len(paths)
+    length = 1
+    while pending := [i for i, name in enumerate(names) if not name]:
+        candidates = ["_".join(path[-length:]) for path in paths]
+        for i in pending:
+            if candidates.count(candidates[i]) == 1 or length >= len(paths[i]):
+                names[i] = candidates[i]
+        length += 1
+    for name in (variant.name, *names):
+        if len(name) + _LONGEST_SUFFIX > _LONGEST_NAME:
+            raise ImporterError(
+                f"module {variant.name}: the name {name} has {len(name)} characters, expected at most "
+                f"{_LONGEST_NAME - _LONGEST_SUFFIX}, since files are called after it; teach tu_names to shorten it"
+            )
+    if len(set(names)) != len(names):
+        raise ImporterError(f"module {variant.name}: two TUs have the name of {sorted(names)}; expected one each")
+    return names
 
 
 def starlark(value: Any, indent: int = 0) -> str:
@@ -361,56 +256,228 @@ def starlark(value: Any, indent: int = 0) -> str:
     return f"{opening}\n{lines}{' ' * indent}{closing}" if items else opening + closing
 
 
-def write(modules: Mapping[str, Module], generated: Path, out: Path) -> None:
-    """Fills out, which must be new or empty, or leaves it as it was.
+def package_file(variant: Variant, module_bzl: str) -> str:
+    """The BUILD file of a module's own package."""
+    tus = [{**asdict(tu), "name": name} for tu, name in zip(variant.tus, tu_names(variant), strict=True)]
+    return (
+        f'load("{module_bzl}", "flashinfer_module")\n\n'
+        f"flashinfer_module(\n    name = {starlark(variant.name)},\n    linkopts = {starlark(variant.linkopts, 4)},\n"
+        f"    sm_targets = {starlark(variant.sm_targets, 4)},\n    tus = {starlark(tus, 4)},\n)\n"
+    )
+
+
+def root_file(tus: Iterable[TranslationUnit], labels: Iterable[str], defs_bzl: str) -> str:
+    """The BUILD file of the sources, the lists, and the include directories that only some modules have."""
+    files = {f"modules.{label}.txt" for label in labels}
+    directories: set[str] = set()
+    for tu in tus:
+        files.update((tu.src, *tu.hdrs))
+        directories.update((*tu.includes, *tu.late_includes))
+    return f"""load("{defs_bzl}", "cuda_headers")
+
+package(default_visibility = ["//visibility:public"])
+
+exports_files({starlark(sorted(files))})
+
+# Directories only: each TU names the headers that it includes.
+cuda_headers(name = "first_party", system_includes = ["include", "csrc"])
+
+# Include directories that only some modules have.
+[cuda_headers(name = "includes/" + directory, includes = [directory]) for directory in {starlark(sorted(directories))}]
+"""
+
+
+def statuses(upstream: Upstream, selected: frozenset[str], profile: str) -> dict[str, str]:
+    """For every module of a label `built`, or why it is not."""
+    return {
+        name: upstream.reasons.get(name) or ("built" if name in selected else f"not in profile {profile}")
+        for name in upstream.names
+    }
+
+
+def index_file(
+    variants: Iterable[Variant], by_label: Mapping[str, Mapping[str, str]], selected: frozenset[str], profile: str
+) -> str:
+    """index.bzl: which modules there are, where, and for what. Lists of SM targets are few, and are referred to by number."""
+    sets: dict[tuple[str, ...], int] = {}
+    modules: dict[str, dict[str, tuple[str, int]]] = {}
+    for variant in variants:
+        for label, sm_targets in variant.sm_targets.items():
+            entry = (variant.package, sets.setdefault(sm_targets, len(sets)))
+            modules.setdefault(variant.name, {})[label] = entry
+    lines = "".join(f"    {starlark(name)}: {{{_entries(modules[name])}}},\n" for name in sorted(modules))
+    not_built = {
+        label: {name: status for name, status in by_name.items() if name in selected and status != "built"}
+        for label, by_name in by_label.items()
+    }
+    statuses = {name: status for by_name in by_label.values() for name, status in by_name.items()}
+    others = {name: status for name, status in statuses.items() if name not in modules}
+    return (
+        '"""FlashInfer\'s modules by name, written by kernels/flashinfer/importer.py."""\n\n'
+        f"PROFILE = {starlark(profile)}\n\n"
+        f"SM_TARGETS = {starlark(list(sets))}\n\n"
+        "# Name -> CUDA label -> the module's package below modules/ (empty for one of the core profile), its SM_TARGETS.\n"
+        f"MODULES = {{\n{lines}}}\n\n"
+        "# CUDA label -> modules of the profile that can't be built -> why.\n"
+        f"NOT_BUILT = {starlark(not_built)}\n\n"
+        "# Modules of upstream's that are not among MODULES -> why.\n"
+        f"OTHERS = {starlark(others)}\n"
+    )
+
+
+def _entries(by_label: Mapping[str, tuple[str, int]]) -> str:
+    return ", ".join(
+        f"{starlark(label)}: ({starlark(by_label[label][0])}, {by_label[label][1]})" for label in sorted(by_label)
+    )
+
+
+def core_file(variants: Iterable[Variant]) -> str:
+    """core.bzl: the modules of the core profile, whose targets are in //kernels/flashinfer."""
+    modules = {
+        variant.name: {
+            "linkopts": variant.linkopts,
+            "sm_targets": variant.sm_targets,
+            "tus": [asdict(tu) for tu in variant.tus],
+        }
+        for variant in variants
+        if not variant.package
+    }
+    return (
+        '"""The modules of FlashInfer\'s core profile, written by kernels/flashinfer/importer.py."""\n\n'
+        f"MODULES = {starlark(modules)}\n"
+    )
+
+
+def take_rendered(upstreams: Iterable[Upstream], stage: Path) -> None:
+    """Puts the sources that upstream rendered for all labels into one place; ImporterError if they differ."""
+    origin: dict[str, Path] = {}
+    for upstream in upstreams:
+        for tree in RENDERED:
+            for directory, _, files in os.walk(upstream.directory / tree):
+                for file in files:
+                    path = Path(directory, file)
+                    name = str(path.relative_to(upstream.directory))
+                    if name not in origin:
+                        origin[name] = path
+                        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copyfile(path, stage / name)
+                    elif not filecmp.cmp(origin[name], path, shallow=False):
+                        raise ImporterError(
+                            f"upstream renders {name} differently for two CUDA versions ({origin[name]} and {path}); "
+                            "expected the same, since modules of all versions share their sources; compare the two"
+                        )
+
+
+def drop_unused(stage: Path, used: frozenset[str]) -> None:
+    """Removes the rendered files that no TU reads, and directories that are empty then and no TU searches."""
+    for tree in RENDERED:
+        for directory, _, files in os.walk(stage / tree, topdown=False):
+            for file in files:
+                if os.path.relpath(os.path.join(directory, file), stage) not in used:
+                    os.unlink(os.path.join(directory, file))
+            if not os.listdir(directory) and os.path.relpath(directory, stage) not in used:
+                os.rmdir(directory)
+
+
+def fill(
+    stage: Path,
+    upstreams: Mapping[str, Upstream],
+    profile: Path,
+    core: Path,
+    roots: Mapping[str, Path],
+    bzl: tuple[str, str],
+) -> None:
+    """Writes everything into an empty directory.
 
     Args:
-      generated: the directory of the sources that upstream rendered.
+      roots: `csrc`, `include`, `package` and `third_party`: the directories with that.
+      bzl: labels of the .bzl of flashinfer_module and of cuda_headers.
+    Raises:
+      ImporterError: see the functions above.
     """
-    plain = {name: asdict(module) for name, module in modules.items()}
+    selected = select(read_profile(profile), profile, upstreams)
+    core_names = select(read_profile(core), core, upstreams)
+    take_rendered(upstreams.values(), stage)
+    names = ("cccl", "cutlass", "spdlog")
+    third = roots["third_party"]
+    dirs = ("cutlass/include", "cutlass/tools/util/include", "cccl/cub", "cccl/libcudacxx/include", "cccl/thrust")
+    trees = Trees(
+        first_party={
+            "csrc": roots["csrc"],
+            "include": roots["include"],
+            **{tree: stage / tree for tree in RENDERED},
+            PACKAGE: roots[PACKAGE],
+        },
+        third_party={name: third / name for name in names},
+        third_party_dirs=tuple(third / path for path in (*dirs, "spdlog/include")),
+        unsearched=frozenset({PACKAGE, "cached_ops"}),
+    )
+    scanner = Scanner(trees)
+    modules = {label: describe(upstream, selected, scanner) for label, upstream in upstreams.items()}
+    variants = merge(modules, core_names)
+    tus = [tu for variant in variants for tu in variant.tus]
+    used = frozenset(path for tu in tus for path in (tu.src, *tu.hdrs, *tu.includes, *tu.late_includes))
+    drop_unused(stage, used)
+    by_label = {label: statuses(upstream, selected, profile.stem) for label, upstream in upstreams.items()}
+    module_bzl, defs_bzl = bzl
     files = {
-        "modules.json": json.dumps(plain, indent=2, sort_keys=True) + "\n",
-        "modules.bzl": '"""FlashInfer\'s modules, written by kernels/flashinfer/importer.py."""\n\n'
-        f"MODULES = {starlark(plain)}\n",
+        "BUILD.bazel": root_file(tus, upstreams, defs_bzl),
+        "core.bzl": core_file(variants),
+        "index.bzl": index_file(variants, by_label, selected, profile.stem),
+        **{f"modules/{v.package}/BUILD.bazel": package_file(v, module_bzl) for v in variants if v.package},
     }
-    tus = [tu for module in modules.values() for tu in module.tus]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as holder:
-        stage = Path(holder) / "out"
-        stage.mkdir()
-        for label in {label for tu in tus for label in (tu.src, *tu.hdrs)}:
-            if label.startswith("generated/"):
-                (stage / label).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(generated.parent / label, stage / label)
-        for name, text in files.items():
-            (stage / name).write_text(text, encoding="utf-8")
-        stage.rename(out)
+    for label, by_name in by_label.items():
+        files[f"modules.{label}.txt"] = "".join(f"{name}\t{status}\n" for name, status in by_name.items())
+        plain = {name: asdict(module) for name, module in modules[label].items()}
+        files[f"{label}/modules.json"] = json.dumps(plain, indent=2, sort_keys=True) + "\n"
+    # What an edit of may change the description of a module.
+    read = {label for tu in tus for label in (tu.src, *tu.hdrs) if not label.startswith(RENDERED)}
+    files["sources.json"] = json.dumps(
+        sorted(label.replace(PACKAGE, "flashinfer", 1) if label.startswith(PACKAGE) else label for label in read)
+    )
+    for name, text in files.items():
+        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+        (stage / name).write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description="Describes FlashInfer's modules for Bazel.")
+
+    def path(text: str) -> Path:
+        return Path(text).resolve()
+
+    parser.add_argument(
+        "--specs", type=path, action="append", required=True, help="upstream.py's --out of a CUDA label"
+    )
     for option, text in (
         ("--python-root", "directory that holds the package flashinfer/"),
         ("--first-party", "directory that holds csrc/ and include/"),
         ("--third-party", "directory that holds cutlass/, cccl/ and spdlog/"),
-        ("--site", "directory that holds jinja2, markupsafe, packaging and filelock"),
-        ("--profile", "JSON file that lists the generators to ask"),
+        ("--profile", "JSON file that names the modules to describe"),
+        ("--core", "the core profile: JSON file that names the modules that have no package of their own"),
         ("--out", "directory to write: new or empty"),
     ):
-        parser.add_argument(option, type=lambda p: Path(p).resolve(), required=True, help=text)
-    parser.add_argument("--cuda", required=True, help="CUDA version, such as 13.0")
-    parser.add_argument("--archs", required=True, help='SM targets, such as "8.0 9.0a"')
-    request = Request(**vars(parser.parse_args(argv)))
+        parser.add_argument(option, type=path, required=True, help=text)
+    parser.add_argument("--module-bzl", required=True, help="label of the .bzl that has flashinfer_module")
+    parser.add_argument("--defs-bzl", required=True, help="label of the .bzl that has cuda_headers")
+    args = parser.parse_args(argv)
+    roots = {
+        "csrc": (args.first_party / "csrc").resolve(),
+        "include": (args.first_party / "include").resolve(),
+        PACKAGE: args.python_root / "flashinfer",
+        "third_party": args.third_party,
+    }
     try:
-        if request.out.exists() and any(request.out.iterdir()):
-            raise ImporterError(f"--out {request.out}: expected a new or empty directory")
-        archs = request.archs.split()
-        generators = [g for g in read_profile(request.profile) if not g.where or g.where in archs]
-        with tempfile.TemporaryDirectory(prefix="flashinfer-importer.") as work:
-            cpp_ext, trees = load_upstream(request, Path(work).resolve())
-            modules = describe_all(generators, cpp_ext, trees)
-            write(modules, trees.first_party["generated"], request.out)
+        if args.out.exists() and any(args.out.iterdir()):
+            raise ImporterError(f"--out {args.out}: expected a new or empty directory")
+        upstreams = {directory.name: read_upstream(directory) for directory in args.specs}
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=args.out.parent, prefix=f".{args.out.name}.") as holder:
+            stage = Path(holder).resolve() / "out"
+            stage.mkdir()
+            fill(stage, upstreams, args.profile, args.core, roots, (args.module_bzl, args.defs_bzl))
+            stage.rename(args.out)
     except (ImporterError, ScanError) as error:
         print(f"importer.py: error: {error}", file=sys.stderr)
         return 1

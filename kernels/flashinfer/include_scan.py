@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 # Headers of CUDA components that are packaged apart from the runtime; components are named as in
 # https://developer.download.nvidia.com/compute/cuda/redist/ without `lib` and `cuda_`.
@@ -56,19 +57,42 @@ class ScanError(Exception):
 
 @dataclass(frozen=True)
 class Trees:
-    """Named source trees. Paths are absolute, without `..`. First-party roots are searched too."""
+    """Named source trees. Paths are absolute, without `..`. First-party roots are searched, but for those in `unsearched`."""
 
     first_party: Mapping[str, Path]
     third_party: Mapping[str, Path]
     third_party_dirs: tuple[Path, ...]
+    unsearched: frozenset[str] = frozenset()
 
     def label(self, path: str | Path) -> str:
         """`csrc/norm.cu` for a path in the tree `csrc`. ScanError if it is in no tree."""
-        for name, root in {**self.first_party, **self.third_party}.items():
-            if Path(path).is_relative_to(root):
-                return (name / Path(path).relative_to(root)).as_posix()
+        for name, root in _roots(self):
+            if str(path).startswith(root):
+                return name + str(path)[len(root) - 1 :]
         names = ", ".join([*self.first_party, *self.third_party])
         raise ScanError(f"{path}: expected a path in {names}; check --first-party, --third-party")
+
+
+# The caches are keyed by the identity of the trees, which are few and live as long as the program.
+_CACHE: dict[tuple[int, str], Any] = {}
+
+
+def _cached(trees: Trees, key: str, make: Callable[[], Any]) -> Any:
+    entry = _CACHE.get((id(trees), key))
+    if entry is None:
+        entry = _CACHE[id(trees), key] = (trees, make())
+    return entry[1]
+
+
+def _roots(trees: Trees) -> list[tuple[str, str]]:
+    """Names and roots, each with a slash at its end; a tree comes before one that it lies in."""
+
+    def make() -> list[tuple[str, str]]:
+        named = {**trees.first_party, **trees.third_party}
+        return sorted(((name, f"{root}/") for name, root in named.items()), key=lambda item: -len(item[1]))
+
+    roots: list[tuple[str, str]] = _cached(trees, "/", make)
+    return roots
 
 
 @dataclass(frozen=True)
@@ -107,6 +131,33 @@ def _locate(name: str, directories: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(path for path in paths if os.path.isfile(path))
 
 
+def _third_party(path: str, trees: Trees) -> tuple[frozenset[str], frozenset[str]]:
+    """The trees that a third-party file reaches, and all names that are included on the way.
+
+    A third-party tree is declared whole and includes nothing of ours: it is followed only to see which other trees it
+    needs. So this depends on nothing but the file.
+    """
+
+    def follow() -> tuple[frozenset[str], frozenset[str]]:
+        directories = tuple(map(str, trees.third_party_dirs))
+        names: set[str] = set()
+        reached = {path}
+        pending = [path]
+        while pending:
+            current = pending.pop()
+            file = _parse(current)
+            names.update(file.names)
+            near = (os.path.dirname(current), *directories)
+            found = {f for name in file.names for f in _locate(name, near)} - reached
+            reached |= found
+            pending.extend(found)
+        labels = {trees.label(file).split("/")[0] for file in reached}
+        return frozenset(labels), frozenset(names)
+
+    result: tuple[frozenset[str], frozenset[str]] = _cached(trees, path, follow)
+    return result
+
+
 def scan(source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Iterable[str] = ()) -> Closure:
     """Follows every include of a first-party source.
 
@@ -116,8 +167,9 @@ def scan(source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Itera
     Raises:
       ScanError: a macro include has no known file, or an include leaves the trees.
     """
-    third_dirs = tuple(map(str, trees.third_party_dirs))
-    all_dirs = (*map(str, own_dirs), *map(str, trees.first_party.values()), *third_dirs)
+    searched = [str(root) for name, root in trees.first_party.items() if name not in trees.unsearched]
+    all_dirs = (*map(str, own_dirs), *searched, *map(str, trees.third_party_dirs))
+    third_party: set[str] = set()  # names of trees
     reached: dict[str, str] = {}  # path: label
     names: set[str] = set()
     macros: set[tuple[str, str]] = set()  # macro, including file
@@ -135,19 +187,20 @@ def scan(source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Itera
     while pending:
         path = pending.pop()
         if path not in reached:
-            file, label = _parse(path), trees.label(path)
-            reached[path] = label
-            names.update(file.names)
-            first_party = label.split("/")[0] in trees.first_party
-            if first_party:
+            reached[path] = label = trees.label(path)
+            if label.split("/")[0] in trees.first_party:
+                file = _parse(path)
+                names.update(file.names)
                 device_code = device_code or file.device_code
                 macros.update((macro, path) for macro in file.macros)
                 for macro, value in file.defines:
                     values.setdefault(macro, set()).add(value)
-            # A third-party tree is declared whole and includes nothing of ours: it is followed only
-            # to see which other trees it needs.
-            dirs = (os.path.dirname(path), *(all_dirs if first_party else third_dirs))
-            pending.extend(found for name in file.names for found in _locate(name, dirs))
+                dirs = (os.path.dirname(path), *all_dirs)
+                pending.extend(found for name in file.names for found in _locate(name, dirs))
+            else:
+                reached_trees, reached_names = _third_party(path, trees)
+                third_party |= reached_trees
+                names |= reached_names
         if not pending:
             found_by_macro = {found for macro in macros for found in named_by(*macro)}
             pending = [found for found in found_by_macro if found not in reached]
@@ -161,7 +214,6 @@ def scan(source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Itera
                 f"whose file exists; found values: {known}; leave the module out of the profile or "
                 "teach include_scan.py"
             )
-    third_party = {label.split("/")[0] for label in reached.values()} & set(trees.third_party)
     kernels = bool(third_party & KERNEL_TREES) or any(n.startswith(KERNEL_PREFIXES) for n in names)
     if source.suffix == ".cu" or any(name.startswith(TOOLKIT_PREFIXES) for name in names):
         third_party.add(TOOLKIT_NEEDS)

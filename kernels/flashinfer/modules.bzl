@@ -1,85 +1,83 @@
-"""Modules of FlashInfer, from the description that importer.py wrote of them."""
+"""Which modules of FlashInfer there are, and what a wheel takes of them."""
 
-load("@flashinfer//:matrix.bzl", "sm_targets_of_label")
-load("@flashinfer//:modules.bzl", _BY_LABEL = "MODULES")
-load("//kernels:defs.bzl", "kernel_module", "kernel_tu")
-load("//toolchains/cuda:sm_targets.bzl", "parse_sm_target", "runs_on")
+load("@flashinfer//:core.bzl", _CORE = "MODULES")
+load("@flashinfer//:index.bzl", "NOT_BUILT", "SM_TARGETS", _INDEX = "MODULES")
+load("@flashinfer//:matrix.bzl", "CUDA_VERSIONS")
+load(":module.bzl", "flashinfer_module", "images_of")
 
-def _images(asked, built):
-    """For each SM target that a cell asks for, the one that upstream builds for it, if any.
+# Name -> description of a module of the core profile: tus, linkopts, sm_targets.
+MODULES = _CORE
 
-    Upstream builds 10.0f in place of 10.7a for modules whose CUTLASS has no 10.7 (map_sm107_to_100f in
-    flashinfer/compilation_context.py): what it builds and nobody asked for stands in.
-    """
-    images = {}
-    for sm in asked:
-        device = parse_sm_target(sm)
-        standing_in = [b for b in built if b not in asked and runs_on(b, "%d.%d" % (device.major, device.minor))]
-        if sm in built:
-            images[sm] = sm
-        elif standing_in:
-            images[sm] = standing_in[0]
-    return images
+# CUDA label -> for each of SM_TARGETS the SM targets asked for of which a module with these has an image. They are few.
+_ASKED = {
+    label: [images_of(label, built).keys() for built in SM_TARGETS]
+    for label in CUDA_VERSIONS
+}
 
-def _merge(by_label):
-    """The modules of all CUDA labels. The TUs of a module are the same for every label that has it."""
-    merged = {}
-    for label, modules in by_label.items():
-        for name, module in modules.items():
-            entry = merged.setdefault(name, struct(tus = module["tus"], linkopts = module["linkopts"], images = {}))
-            if entry.tus != module["tus"] or entry.linkopts != module["linkopts"]:
-                fail("module %s of FlashInfer has other sources or flags for %s than for %s" % (name, label, ", ".join(entry.images)))
-            entry.images[label] = _images(sm_targets_of_label(label), module["sm_targets"])
-    return merged
+def _target(name, package, part = ""):
+    return str(Label("@flashinfer//modules/%s:%s%s" % (package, name, part)) if package else Label("//kernels/flashinfer:%s%s" % (name, part)))
 
-# Name -> struct: tus, linkopts, images (CUDA label -> SM target asked for -> SM target built).
-MODULES = _merge(_BY_LABEL)
-
-def modules_for(cuda_label, sm_targets):
-    """The modules of a wheel.
+def modules_for(cuda_label, sm_targets, part = ""):
+    """The modules of a wheel, or parts of them, of those that the build asks for with --//kernels:modules.
 
     Args:
         cuda_label: `cu130`.
         sm_targets: list of SM targets that the wheel asks for.
+        part: `.hosts`, or `.cubins.sm_90a`, which modules of host code only do not have. Default: whole modules.
 
     Returns:
-        list of labels: the modules that have an image for at least one of them.
+        labels: the modules that have an image for at least one of them, or host code only.
     """
-    return [
-        "//kernels/flashinfer:" + name
-        for name, module in MODULES.items()
-        if [sm for sm in module.images.get(cuda_label, {}) if sm in sm_targets]
+    wanted = [
+        (not built and not part.startswith(".cubins")) or bool([sm for sm in asked if sm in sm_targets])
+        for asked, built in zip(_ASKED[cuda_label], SM_TARGETS)
     ]
+    chosen = {}
+    for name, by_label in _INDEX.items():
+        package, number = by_label.get(cuda_label, (None, None))
+        if package != None and wanted[number]:
+            chosen[name] = _target(name, package, part)
+    modules = select({
+        Label("//kernels/flashinfer:_all_modules"): chosen.values(),
+        "//conditions:default": [],
+    })
+    for name, target in chosen.items():
+        modules += select({
+            Label("//kernels/flashinfer:_only_" + name): [target],
+            "//conditions:default": [],
+        })
+    return modules
 
-def flashinfer_tu(tu):
-    """Describes one TU for `kernel_module`, from its entry in @flashinfer//:modules.bzl."""
-    return kernel_tu(
-        src = "@flashinfer//:" + tu["src"],
-        hdrs = ["@flashinfer//:" + h for h in tu["hdrs"]],
-        # The order is that of upstream's command line (flashinfer/jit/cpp_ext.py).
-        deps = ["@flashinfer//:includes/" + d for d in tu["includes"]] +
-               ["@flashinfer_sources//:" + t for t in tu["third_party"] if t == "cccl"] +
-               ["//toolchains/cuda:" + c for c in tu["toolkit_components"]] +
-               ["@tvm_ffi//:headers", "@flashinfer//:first_party"] +
-               ["@flashinfer_sources//:" + t for t in tu["third_party"] if t != "cccl"],
-        copts = tu["copts"],
-        device_code = tu["device_code"],
-    )
+def not_built_for(cuda_label):
+    """The modules of the profile that can't be built for a CUDA label: a dict of name -> reason."""
+    return NOT_BUILT[cuda_label]
 
-def flashinfer_module(name, module):
-    """Declares one module.
+def declare_modules(name = "flashinfer"):
+    """Declares the modules of the core profile, and an alias of every other one that the profile has.
 
     Args:
-        name: the module's name, by which FlashInfer loads it.
-        module: its entry in MODULES.
+        name: not used; that of the macro's targets are the modules'.
     """
-    sm_targets = {}
-    for images in module.images.values():
-        sm_targets |= images
-    kernel_module(
-        name = name,
-        linkopts = module.linkopts,
-        sm_targets = sm_targets,
-        tus = [flashinfer_tu(tu) for tu in module.tus],
-        visibility = ["//visibility:public"],
-    )
+    for module, description in _CORE.items():
+        flashinfer_module(name = module, own_package = False, **description)
+    for module, by_label in _INDEX.items():
+        native.config_setting(
+            name = "_only_" + module,
+            flag_values = {"//kernels:modules": module},
+        )
+        packages = {label: package for label, (package, _) in by_label.items()}
+        targets = {label: _target(module, package) for label, package in packages.items()}
+        if module in _CORE:
+            continue
+        main = _target(module, module) if module in packages.values() else targets.values()[0]
+        others = {
+            Label("//toolchains/cuda:is_" + CUDA_VERSIONS[label]): target
+            for label, target in targets.items()
+            if target != main
+        }
+        native.alias(
+            name = module,
+            actual = select(others | {"//conditions:default": main}) if others else main,
+            tags = ["manual"],
+            visibility = ["//visibility:public"],
+        )

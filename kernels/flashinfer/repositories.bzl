@@ -1,6 +1,6 @@
 """The external repositories of FlashInfer's sources, for MODULE.bazel (`flashinfer`) and WORKSPACE."""
 
-load("//kernels/flashinfer/private:flashinfer_repository.bzl", "flashinfer_repository")
+load("//kernels/flashinfer/private:flashinfer_repository.bzl", "flashinfer_repository", "flashinfer_upstream_repository")
 load("//tools/fetch:defs.bzl", "pypi_files")
 load("//wheels:matrix.bzl", "CELLS", "RELEASE", "sm_targets_of_label")
 
@@ -33,7 +33,7 @@ cuda_headers(
 """
 
 def flashinfer_repositories():
-    """Declares `flashinfer` (its modules and first-party sources), `flashinfer_sources` and `tvm_ffi`."""
+    """Declares `flashinfer` (its modules and first-party sources), `flashinfer_{sources,upstream}` and `tvm_ffi`."""
     defs = str(Label("//toolchains/cuda:defs.bzl"))
     pypi_files(
         name = "flashinfer_sources",
@@ -52,15 +52,21 @@ def flashinfer_repositories():
         python_version = "3.11",
         strip_prefix = "tvm_ffi/",
     )
-    flashinfer_repository(
-        name = "flashinfer",
+    sources = Label("@flashinfer_sources//:BUILD.bazel")
+    flashinfer_upstream_repository(
+        name = "flashinfer_upstream",
         cells = {
             label: "%s:%s" % (cell.cuda_version, " ".join(sm_targets_of_label(label)))
             for label, cell in CELLS.items()
         },
         lock = _LOCK,
-        profile = Label("//kernels/flashinfer:core.json"),
-        sources = Label("@flashinfer_sources//:BUILD.bazel"),
+        sources = sources,
+    )
+    flashinfer_repository(
+        name = "flashinfer",
+        cuda_labels = CELLS.keys(),
+        sources = sources,
+        upstream = Label("@flashinfer_upstream//:BUILD.bazel"),
     )
 
 flashinfer = module_extension(

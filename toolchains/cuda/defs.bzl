@@ -9,11 +9,13 @@ load("//toolchains/cuda/private:cuda_object.bzl", _cuda_object = "cuda_object")
 load("//toolchains/cuda/private:cuda_shared_library.bzl", _cuda_shared_library = "cuda_shared_library")
 load("//toolchains/cuda/private:cuda_toolchain.bzl", _cuda_toolchain = "cuda_toolchain")
 load("//toolchains/cuda/private:providers.bzl", _CubinInfo = "CubinInfo", _CudaModuleInfo = "CudaModuleInfo", _CudaObjectInfo = "CudaObjectInfo", _CudaToolchainInfo = "CudaToolchainInfo")
+load("//toolchains/cuda/private:system_headers.bzl", _cuda_system_headers = "system_headers")
 
 cuda_headers = _cuda_headers
 cuda_library = _cuda_library
 cuda_object = _cuda_object
 cuda_shared_library = _cuda_shared_library
+cuda_system_headers = _cuda_system_headers
 cuda_toolchain = _cuda_toolchain
 
 CubinInfo = _CubinInfo

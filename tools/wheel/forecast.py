@@ -146,8 +146,10 @@ def build_file(declaration: str, before: Json, after: Json) -> str:
 
     declaration: that of the wheel as it is, by `bazel query --output=build`; before, after: what `plan` returned.
     """
-    [call] = [node for node in ast.walk(ast.parse(declaration)) if isinstance(node, ast.Call)]
-    attributes = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    statements = ast.parse(declaration).body
+    [call] = [node.value for node in statements if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    # Which modules there are depends on flags, and is asked for anew.
+    attributes = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg != "modules"}
     attributes |= {
         "name": after["name"],
         "sm_family": after["family"],
@@ -158,7 +160,7 @@ def build_file(declaration: str, before: Json, after: Json) -> str:
     if after["name"] != before["name"]:
         attributes["siblings"] = {**attributes["siblings"], before["version"]: before["devices"]}
     modules = f"modules_for({after['cuda_label']!r}, {after['sm_targets']!r})"
-    lines = [f"    {key} = {value!r}," for key, value in attributes.items() if key != "modules"]
+    lines = [f"    {key} = {value!r}," for key, value in attributes.items()]
     return "\n".join(
         [
             'load("//kernels/flashinfer:modules.bzl", "modules_for")',

@@ -88,6 +88,7 @@ def describe_wheel(spec: Json, modules: dict[str, Json]) -> Json:
         "sm_targets": spec["sm_targets"],
         "devices": [device for device in DEVICES if covers(device, spec["supports"], modules)],
         "siblings": dict(sorted(spec["siblings"].items())),
+        "not_built": dict(sorted(spec["not_built"].items())),
         "modules": modules,
     }
 

@@ -23,7 +23,7 @@ A machine that builds it fills a shared cache with just that.""",
     attrs = {
         "cpu": attr.string(mandatory = True, values = ["aarch64", "x86_64"], doc = "The CPU of host code. Device code does not depend on it."),
         "cuda_version": attr.string(mandatory = True, doc = "CUDA toolkit version, `13.0`."),
-        "parts": attr.label_list(mandatory = True, doc = "`<module>.sm_<target>` or `<module>.hosts` of `kernel_module`."),
+        "parts": attr.label_list(mandatory = True, doc = "`<module>.cubins.sm_<target>` or `<module>.hosts` of `kernel_module`."),
     },
     cfg = _parts_transition,
 )

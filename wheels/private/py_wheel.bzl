@@ -8,6 +8,8 @@ load("//tools:defs.bzl", "run_python")
 
 visibility(["//wheels"])
 
+_MODULES = "//kernels:modules"
+
 _wheel_transition = transition(
     implementation = lambda _settings, attr: {
         PLATFORMS: [str(Label("//toolchains/cc:%s_linux" % attr.cpu))],
@@ -17,6 +19,13 @@ _wheel_transition = transition(
     },
     inputs = [],
     outputs = [PLATFORMS, SM_TARGETS, CUDA_VERSION, FATBIN_COMPRESSION],
+)
+
+# What a module is made of does not depend on which others there are.
+_module_transition = transition(
+    implementation = lambda _settings, _attr: {_MODULES: []},
+    inputs = [],
+    outputs = [_MODULES],
 )
 
 def _run(ctx, program, mnemonic, message, arguments, inputs, outputs):
@@ -135,6 +144,13 @@ def _py_wheel_impl(ctx):
                  (ctx.label, module.name, modules[module.name].library.owner, module.library.owner))
         modules[module.name] = module
 
+    # Most modules support the same SM targets.
+    supports = {}
+    for module in modules.values():
+        key = ",".join(module.supports)
+        if key not in supports:
+            supports[key] = [device for device in DEVICES if [sm for sm in module.supports if runs_on(sm, device)]]
+
     normalised = ctx.attr.distribution.replace("-", "_").replace(".", "_")
     wheel = ctx.actions.declare_file("%s-%s-%s.whl" % (normalised, ctx.attr.version, ctx.attr.tag))
     manifest = ctx.actions.declare_file(ctx.label.name + ".manifest.json")
@@ -155,6 +171,7 @@ def _py_wheel_impl(ctx):
         minimum_driver = ctx.attr.minimum_driver,
         modules_directory = ctx.attr.modules_directory,
         name = ctx.label.name,
+        not_built = ctx.attr.not_built,
         package = ctx.attr.package,
         siblings = ctx.attr.siblings,
         sm_family = ctx.attr.sm_family,
@@ -162,7 +179,7 @@ def _py_wheel_impl(ctx):
         summary = ctx.attr.summary,
         # Of what modules support, only this is in the wheel: an SM target more in another wheel leaves this one alone.
         supports = {
-            name: [device for device in DEVICES if [sm for sm in modules[name].supports if runs_on(sm, device)]]
+            name: supports[",".join(modules[name].supports)]
             for name in sorted(modules)
         },
         tag = ctx.attr.tag,
@@ -241,8 +258,9 @@ under its limit or its budget, or has outgrown its baseline, with what grew; a z
         "license": attr.string(default = "Apache-2.0", doc = "SPDX license expression."),
         "license_files": attr.label_list(allow_files = True, doc = "Put into the dist-info directory."),
         "minimum_driver": attr.string(mandatory = True, doc = "Oldest NVIDIA driver that runs the CUDA version."),
-        "modules": attr.label_list(mandatory = True, providers = [CudaModuleInfo], doc = "The modules."),
+        "modules": attr.label_list(mandatory = True, cfg = _module_transition, providers = [CudaModuleInfo], doc = "The modules."),
         "modules_directory": attr.string(default = "jit_cache", doc = "Directory in the package that holds `<module>/<module>.so`."),
+        "not_built": attr.string_dict(doc = "Modules that the wheel should have and that can't be built -> why. The manifest says so."),
         "package": attr.string(mandatory = True, doc = "The Python package's name."),
         "package_files": attr.label_list(allow_files = [".py"], doc = "Python files of the package."),
         "siblings": attr.string_list_dict(doc = "Version of each other wheel of the same CUDA version and CPU -> the compute capabilities that it serves. The package names it to a person whose GPU this wheel has no code for."),

@@ -105,7 +105,7 @@ py_wheel(
   name = "cu130_x86_64_sm12x",
   visibility = ["//visibility:public"],
   budget = "3145728",
-  modules = ["//kernels:a", "//kernels:b"],
+  modules = select({"//kernels:all": ["//kernels:a", "//kernels:b"], "//conditions:default": []}) + select({"//kernels:only_a": ["//kernels:a"], "//conditions:default": []}),
   siblings = {"1.0+cu130.sm9x": ["9.0"]},
   sm_family = "sm12x",
   sm_targets = ["8.0", "12.0f"],

@@ -87,10 +87,15 @@ def _cuda_shared_library_impl(ctx):
     # As upstream does, but a module that does not call the driver need not find it when it is loaded.
     arguments.add_all(["-Wl,--as-needed", "-l:libcudart.so." + cuda.version.split(".")[0]])
     arguments.add_all(ctx.attr.linkopts)
+
+    # These are asked for by name, and have no symbols by which the linker could see that they are needed.
+    if ctx.files.stubs:
+        arguments.add("-Wl,--no-as-needed")
+        arguments.add_all(ctx.files.stubs)
     ctx.actions.run(
         executable = cc.compiler_executable,
         arguments = [arguments],
-        inputs = depset(linked + ctx.files.link_late + [cuda.libs], transitive = [cc.all_files]),
+        inputs = depset(linked + ctx.files.link_late + ctx.files.stubs + [cuda.libs], transitive = [cc.all_files]),
         outputs = [library],
         mnemonic = "CudaLink",
         progress_message = "Linking %s for %s, CUDA %s" % (name, cuda.cpu, cuda.version),
@@ -123,6 +128,7 @@ Errors: two SM targets whose host stubs differ (names the TU and the SM targets)
         "linkopts": attr.string_list(doc = "More flags for the linker."),
         "objects": attr.label_list(providers = [CudaObjectInfo], mandatory = True, doc = "`cuda_object` targets: every TU."),
         "sm_targets": attr.string_list(doc = "All SM targets that the module can be built for, for the check of what a wheel promises and for messages."),
+        "stubs": attr.label_list(allow_files = [".so"], doc = "Libraries of CUDA that the module is linked to, as `//toolchains/cuda:stub_<library>`: `cublas`, `cublasLt`, `cuda`, `nvrtc`."),
         "_fatbin_compression": attr.label(default = "//toolchains/cuda:fatbin_compression"),
         "_fatbin_step": attr.label(default = "//toolchains/cuda/private:fatbin_step.py", allow_single_file = True),
     },

@@ -1,7 +1,9 @@
 """Everything in toolchains/cuda/BUILD.bazel that follows from the table of toolkits."""
 
+load(":cuda_stub.bzl", "cuda_stub")
 load(":cuda_toolchain.bzl", "cuda_toolchain")
-load(":toolkits.bzl", "COMPONENTS", "CPUS", "TOOLKITS", "repository_name")
+load(":system_headers.bzl", "system_headers")
+load(":toolkits.bzl", "COMPONENTS", "CPUS", "STUBS", "TOOLKITS", "repository_name")
 
 visibility(["//toolchains/cuda"])
 
@@ -37,6 +39,22 @@ def declare_toolkits(name = "cuda"):
                 toolchain = ":" + toolchain,
                 toolchain_type = ":toolchain_type",
             )
+    for library, soname in STUBS.items():
+        cuda_stub(
+            name = "stub_" + library,
+            library = library,
+            soname = soname,
+            tags = ["manual"],
+            visibility = ["//visibility:public"],
+        )
+
+    # The toolkit's own headers, for C++ code. CUDA code has them by its toolchain.
+    system_headers(
+        name = "headers",
+        deps = select({":is_" + version: ["@%s//:headers" % repository_name(version, "tools")] for version in TOOLKITS}),
+        tags = ["manual"],
+        visibility = ["//visibility:public"],
+    )
     for component in COMPONENTS:
         native.alias(
             name = component,

@@ -16,13 +16,15 @@ def _redist(release, archives):
 #   runtime     what modules are linked with, by CPU
 #   components  headers that come in packages of their own, fetched only when a module includes them
 def _cuda_12(version, release):
-    # There is no nvcc 12 among NVIDIA's wheels. Of cuBLAS the wheel is the smaller source, and the CUDA version's own.
+    # There is no nvcc 12 among NVIDIA's wheels. Of cuBLAS and NVRTC the wheel is the smaller source, and the CUDA version's
+    # own.
     return struct(
         tools = _redist(release, ["cuda_nvcc", "cuda_cudart", "cuda_cccl"]),
         runtime = _redist(release, ["cuda_cudart"]),
         components = {
             "cublas": _pypi(version + ".txt", ["nvidia-cublas-cu12"], "nvidia/cublas/"),
             "curand": _redist(release, ["libcurand"]),
+            "nvrtc": _pypi(version + ".txt", ["nvidia-cuda-nvrtc-cu12"], "nvidia/cuda_nvrtc/"),
         },
     )
 
@@ -36,6 +38,7 @@ def _cuda_13(version):
         components = {
             "cublas": part(["nvidia-cublas"]),
             "curand": part(["nvidia-curand"]),
+            "nvrtc": part(["nvidia-cuda-nvrtc"]),
         },
     )
 
@@ -47,7 +50,16 @@ TOOLKITS = {
 }
 
 # Every component that some toolkit has, for the labels //toolchains/cuda:<component>.
-COMPONENTS = ["cublas", "curand"]
+COMPONENTS = ["cublas", "curand", "nvrtc"]
+
+# Libraries that a module may be linked to without being here: what loads it has them, or finds them by this soname. %s
+# stands for the toolkit's major version.
+STUBS = {
+    "cublas": "libcublas.so.%s",
+    "cublasLt": "libcublasLt.so.%s",
+    "cuda": "libcuda.so.1",
+    "nvrtc": "libnvrtc.so.%s",
+}
 
 CPUS = ["aarch64", "x86_64"]
 

@@ -1,0 +1,299 @@
+"""Tests of kernels/flashinfer/upstream.py, against a FlashInfer of 80 lines.
+
+Needs that folder on the import path:
+PYTHONPATH=kernels/flashinfer python3 -m unittest discover -s tests/kernels/flashinfer
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+import upstream
+
+# What upstream.py uses of FlashInfer, in its shapes (0.7.4). ASKED names what gen_all_modules asks for.
+FLASHINFER = {
+    "flashinfer/jit/__init__.py": "import torch.library\nfrom . import cpp_ext, env\n",
+    "flashinfer/jit/comm.py": "",
+    "flashinfer/jit/attention.py": "",
+    "flashinfer/jit/cubin_loader.py": """
+def get_artifact(file_name, sha256): raise OSError("no network")
+def get_meta_hash(checksums): raise OSError("no network")
+def verify_symlinked_headers(): raise OSError("no network")
+""",
+    "flashinfer/jit/trtllm_gen_metainfo.py": "def write_filtered_metainfo(*a): raise OSError('no network')\n",
+    "flashinfer/jit/env.py": """
+import os, pathlib
+FLASHINFER_DATA = pathlib.Path(__file__).parents[1] / "data"
+CUTLASS_INCLUDE_DIRS = [FLASHINFER_DATA / "cutlass" / "include"]
+CCCL_INCLUDE_DIRS = [FLASHINFER_DATA / "cccl" / "cub"]
+SPDLOG_INCLUDE_DIR = FLASHINFER_DATA / "spdlog" / "include"
+FLASHINFER_GEN_SRC_DIR = pathlib.Path(os.environ["FLASHINFER_WORKSPACE_BASE"]) / "x" / "generated"
+FLASHINFER_JIT_DIR = pathlib.Path(os.environ["FLASHINFER_WORKSPACE_BASE"]) / "x" / "cached_ops"
+""",
+    "flashinfer/jit/cpp_ext.py": """
+import os, subprocess, sysconfig
+import torch, tvm_ffi
+from . import env
+def get_cuda_path():
+    return os.environ["CUDA_HOME"]
+def build_common_cflags(cuda_home, extra_include_dirs=None):
+    own = [f"-I{d.resolve()}" for d in extra_include_dirs or ()]
+    cccl = [f"-I{d}" for d in env.CCCL_INCLUDE_DIRS]
+    limited = [] if sysconfig.get_config_var("Py_GIL_DISABLED") else ["-DPy_LIMITED_API=0x03090000"]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+    return [*limited, abi, *own, *cccl, f"-isystem {tvm_ffi.libinfo.find_include_path()}"]
+def build_cflags(common, extra=None):
+    return ["$common_cflags", "-fPIC", *extra]
+def build_cuda_cflags(common, extra=None):
+    nvcc = [os.path.join(get_cuda_path(), "bin", "nvcc")]
+    asked = [subprocess.check_output(nvcc + [f], text=True) for f in ("--version", "--list-gpu-arch")]
+    assert "release 13.0," in asked[0] and "compute_90" in asked[1]
+    archs = [a.replace(".", "") for a in os.environ["FLASHINFER_CUDA_ARCH_LIST"].split(" ")]
+    gencode = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
+    return ["$common_cflags", *gencode, "--threads=1", *extra]
+""",
+    "flashinfer/aot.py": """
+import os, socket, subprocess, types
+import pynvml, requests, torch
+from torch.utils.cpp_extension import include_paths
+from .jit import env
+from .jit.cubin_loader import get_artifact
+CSRC = env.FLASHINFER_CSRC_DIR if hasattr(env, "FLASHINFER_CSRC_DIR") else None
+@torch.library.custom_op("x")
+def decorated(x: torch.Tensor | None): ...
+def spec(name, sources, **fields):
+    defaults = dict(toolchain="nvcc", extra_cflags=["-O3"], extra_cuda_cflags=["-O2"],
+        extra_ldflags=None, extra_include_dirs=None, extra_cuda_cflags_by_source=None,
+        needs_device_linking=False, embedded_cubin_factory=None)
+    return types.SimpleNamespace(name=name, sources=sources, **{**defaults, **fields})
+def gen_plain_module():
+    csrc = env.FLASHINFER_CSRC_DIR
+    return spec("plain", [csrc / "k.cu", csrc / "host.cc"], extra_ldflags=["-lcuda"], extra_include_dirs=[csrc / "own"],
+        extra_cuda_cflags_by_source={csrc / "k.cu": ['-DBODY=\\\\"body.h\\\\"', f"-I{csrc}/late", "-Xptxas -v"]})
+def gen_rendered_modules(names):
+    env.FLASHINFER_GEN_SRC_DIR.mkdir(parents=True, exist_ok=True)
+    for name in names.split():
+        (env.FLASHINFER_GEN_SRC_DIR / f"{name}.cu").write_text("__global__ void k();")
+    return [spec(name, [env.FLASHINFER_GEN_SRC_DIR / f"{name}.cu"]) for name in names.split()]
+def gen_dtype_module():
+    return spec(f"a_{torch.half}_{torch.float8_e4m3fn.itemsize}_{torch.version.cuda}", [env.FLASHINFER_CSRC_DIR / "k.cu"])
+def gen_served_module():
+    assert get_artifact("x/checksums.txt", "00")
+    return spec("served", [])
+def gen_torch_module():
+    return spec("with_torch", [], extra_cuda_cflags=["-isystem " + include_paths()[0]])
+def gen_nccl_module():
+    return spec("with_nccl", [], extra_ldflags=["-L" + os.environ["NCCL_HOME"]])
+def gen_python_module(): return spec("python", [env.FLASHINFER_CSRC_DIR / "python.cc"])
+def gen_embedded_module(): return spec("embedded", [], embedded_cubin_factory=print)
+def gen_absent_module(): return spec("absent", [env.FLASHINFER_CSRC_DIR / "absent.cu"])
+def gen_linked_module(): return spec("linked", [], needs_device_linking=True)
+def gen_texts_module(): return spec(f"a_{torch.nothing}", [])
+def gen_failing_module(x): raise OSError("broken")
+def gen_socket_module(): socket.create_connection(("localhost", 1))
+def gen_program_module(): subprocess.run(["make"])
+def get_default_config(): return {"asked": ASKED}
+def detect_sm_capabilities(): return {}
+def gen_all_modules(asked_, sm_capabilities):
+    specs = []
+    for call in asked_:
+        result = eval(call, globals())
+        specs.extend(result) if isinstance(result, list) else specs.append(result)
+    return specs
+""",
+    "data/csrc/k.cu": "",
+    "data/csrc/own/own.h": "",
+    "data/csrc/late/late.h": "",
+    "data/csrc/host.cc": "",
+    "data/csrc/python.cc": "# include <Python.h>\n",
+    "data/include/x.h": "",
+    "data/cutlass/include/x.h": "",
+    "data/cccl/cub/x.h": "",
+    "data/spdlog/include/spdlog.h": "",
+    "packaging/__init__.py": "",
+    "packaging/version.py": "class Version: ...\n",
+}
+
+
+class FunctionsTest(unittest.TestCase):
+    def test_sm_target(self) -> None:
+        for text, target in (("75", "7.5"), ("90a", "9.0a"), ("100a", "10.0a"), ("120f", "12.0f")):
+            self.assertEqual(upstream.sm_target(f"-gencode=arch=compute_{text},code=sm_{text}"), target)
+        for code in ("compute_90", "sm_80", "[sm_90,sm_90]", "sm_90x"):
+            with self.subTest(code), self.assertRaisesRegex(upstream.UpstreamError, "no place for PTX; extend"):
+                upstream.sm_target(f"-gencode=arch=compute_90,code={code}")
+
+    def test_split_flags(self) -> None:
+        flags = upstream.split_flags(
+            [
+                *("-std=c++17", "-I/b/../c", "-I/cccl", "-isystem /tvm", "-I/late dir/x", "-I/c", "--threads=4"),
+                *("-gencode=arch=compute_80,code=sm_80", r"-DPATH=\"sub/dir\"", "-Xptxas -v"),
+            ],
+            shared=("/cccl", "/tvm"),
+        )
+        self.assertEqual(flags.copts, ("-std=c++17", '-DPATH="sub/dir"', "-Xptxas", "-v"))
+        self.assertEqual(flags.include_dirs, ("/c",))
+        self.assertEqual(flags.late_include_dirs, ("/late dir/x",))
+        self.assertEqual(flags.sm_targets, ("8.0",))
+
+    def test_split_flags_rejects_paths_of_this_machine(self) -> None:
+        for flag in ("-L/opt/lib", "-Wl,-rpath,/opt", "/opt/x.so", r"-DX=\"/opt\"", "-I", "-isystem"):
+            with self.subTest(flag), self.assertRaisesRegex(upstream.UpstreamError, "expected an include directory"):
+                upstream.split_flags([flag])
+
+    def test_roots(self) -> None:
+        roots = upstream.Roots((("csrc", "/a/csrc"), ("package", "/a")))
+        self.assertEqual(
+            [roots.label(p) for p in ("/a/csrc/x.cu", "/a/csrc", "/a/y")], ["csrc/x.cu", "csrc", "package/y"]
+        )
+        with self.assertRaisesRegex(
+            upstream.UpstreamError, "/b: expected a path in csrc, package; check --first-party"
+        ):
+            roots.label("/b")
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name).resolve()
+        for name, text in FLASHINFER.items():
+            path = self.root / "in" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        self.out = self.root / "out"
+
+    def run_program(self, *calls: str, cells: tuple[str, ...] = ("cu130=13.0:8.0 9.0a",), **env: str) -> Any:
+        """Runs the program; gen_all_modules asks for what `calls` say."""
+        aot = self.root / "in" / "flashinfer" / "aot.py"
+        aot.write_text(FLASHINFER["flashinfer/aot.py"] + f"ASKED = {list(calls)!r}\n", encoding="utf-8")
+        root = str(self.root / "in")
+        command = [sys.executable, "-B", upstream.__file__, "--python-root", root, "--first-party", root + "/data"]
+        command += ["--third-party", root + "/data", "--site", root, "--out", str(self.out)]
+        for cell in cells:
+            command += ["--cell", cell]
+        return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+
+    def specs(self, *calls: str, **kwargs: Any) -> dict[str, Any]:
+        result = self.run_program(*calls, **kwargs)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        specs = json.loads((self.out / "cu130" / "specs.json").read_text(encoding="utf-8"))
+        return {spec["name"]: spec for spec in specs["modules"]}
+
+    def assert_fails(self, message: str, *calls: str) -> None:
+        result = self.run_program(*calls)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertRegex(result.stderr, "^upstream.py: error: cu130: .*" + message)
+        self.assertNotIn("Traceback", result.stderr)
+        self.assertEqual(list(self.out.iterdir()), [], "something was left behind")
+
+    def test_module_with_own_flags_per_source(self) -> None:
+        common = ["-DPy_LIMITED_API=0x03090000", "-D_GLIBCXX_USE_CXX11_ABI=1"]
+        self.assertEqual(
+            self.specs("gen_plain_module()")["plain"],
+            {
+                "name": "plain",
+                "reason": "",
+                "sm_targets": ["8.0", "9.0a"],
+                "linkopts": ["-lcuda"],
+                "sources": [
+                    {
+                        "src": "csrc/k.cu",
+                        "copts": [*common, '-DBODY="body.h"', "-Xptxas", "-v"],
+                        "includes": ["csrc/own"],
+                        "late_includes": ["csrc/late"],
+                    },
+                    {
+                        "src": "csrc/host.cc",
+                        "copts": [*common, "-fPIC", "-O3"],
+                        "includes": ["csrc/own"],
+                        "late_includes": [],
+                    },
+                ],
+            },
+        )
+
+    def test_what_is_missing_is_named_with_its_reason(self) -> None:
+        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl", "python", "embedded", "plain")]
+        specs = self.specs(*calls, "gen_failing_module(1)")
+        self.assertEqual(
+            {name: spec["reason"] for name, spec in specs.items()},
+            {
+                "served": "needs files of NVIDIA's cubin server",
+                "with_torch": "needs the headers and libraries of CUDA's torch",
+                "with_nccl": "needs NCCL",
+                "python": "needs Python's headers",
+                "embedded": "embeds cubins that are compiled apart",
+                "plain": "",
+                "gen_failing_module(1)": "upstream's generator raised OSError('broken')",
+            },
+        )
+
+    def test_no_program_and_no_network(self) -> None:
+        reasons = [s["reason"] for s in self.specs("gen_program_module()", "gen_socket_module()").values()]
+        self.assertRegex(reasons[0], "`make`: upstream may run no program here")
+        self.assertRegex(reasons[1], r"socket\..*upstream may use no network")
+
+    def test_dtypes_have_names_and_sizes(self) -> None:
+        self.assertEqual(list(self.specs("gen_dtype_module()")), ["a_torch.float16_1_13.0"])
+
+    def test_text_of_a_stub(self) -> None:
+        [spec] = self.specs("gen_texts_module()").values()
+        self.assertRegex(spec["reason"], r"raised TypeError.*torch\.nothing is stubbed")
+
+    def test_all_bytes_are_reproducible(self) -> None:
+        outputs = []
+        for seed in ("1", "2"):
+            self.out = self.root / f"out{seed}"
+            cells = ("cu130=13.0:8.0 9.0a", "again=13.0:8.0 9.0a")
+            self.specs(
+                "gen_rendered_modules('b a')", "gen_plain_module()", cells=cells, PYTHONHASHSEED=seed, CC="other"
+            )
+            files = sorted(path for path in self.out.rglob("*") if path.is_file())
+            outputs.append({str(p.relative_to(self.out)): p.read_bytes() for p in files})
+        one = ["generated/a.cu", "generated/b.cu", "specs.json"]
+        self.assertEqual(list(outputs[0]), [f"{label}/{name}" for label in ("again", "cu130") for name in one])
+        self.assertEqual(outputs[0], outputs[1])
+        self.assertFalse(list((self.root / "in").rglob("__pycache__")))
+
+    def test_inputs_are_what_was_read(self) -> None:
+        self.specs("gen_plain_module()")
+        inputs = json.loads((self.out / "cu130" / "specs.json").read_text(encoding="utf-8"))["inputs"]
+        self.assertIn("flashinfer/aot.py", inputs)
+        self.assertIn("flashinfer/jit/cpp_ext.py", inputs)
+        self.assertNotIn("data/csrc/k.cu", inputs)
+
+    def test_missing_source(self) -> None:
+        self.assert_fails(r"module absent: source csrc/absent\.cu is missing.*--first-party", "gen_absent_module()")
+
+    def test_module_that_needs_more_than_a_compiler(self) -> None:
+        self.assert_fails(r"module linked: expected .*without device linking", "gen_linked_module()")
+
+    def test_gen_all_modules_that_raises(self) -> None:
+        self.assert_fails(r"gen_all_modules raised NameError.*teach upstream\.py", "no_such_name")
+
+    def test_missing_tree(self) -> None:
+        (self.root / "in/data/spdlog/include/spdlog.h").unlink()
+        (self.root / "in/data/spdlog/include").rmdir()
+        self.assert_fails(r"missing .*/spdlog/include; expected.*--third-party", "gen_plain_module()")
+
+    def test_upstream_that_does_not_import(self) -> None:
+        (self.root / "in/flashinfer/jit/__init__.py").write_text("import no_such_package\n")
+        self.assert_fails(r"cannot import flashinfer\.aot: .*no_such_package.*--site", "gen_plain_module()")
+
+    def test_out_that_holds_something(self) -> None:
+        (self.out / "cu130").mkdir(parents=True)
+        (self.out / "cu130" / "kept").touch()
+        result = self.run_program("gen_plain_module()")
+        self.assertRegex(result.stderr, "--out .*/out: expected a directory without cu130")
+
+
+if __name__ == "__main__":
+    unittest.main()
