@@ -57,6 +57,7 @@ def make_wheel(directory: Path, size: int, count: int) -> Path:
         "cpu": "x86_64",
         "sm_family": "sm9x",
         "sm_targets": SM_TARGETS,
+        "not_built": {},
         "siblings": {},
         "supports": {f"module_{number:04}": SM_TARGETS for number in range(count)},
     }

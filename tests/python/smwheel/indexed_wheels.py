@@ -62,6 +62,7 @@ def make_wheel(
         "cpu": cpu,
         "sm_family": family,
         "sm_targets": FAMILIES[family],
+        "not_built": {},
         "siblings": {},
         "supports": {name: [d for d in DEVICES if image_for(FAMILIES[family], d)] for name in modules},
     }
