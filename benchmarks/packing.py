@@ -168,7 +168,6 @@ class Work:
             "modules_directory": "jit_cache",
             "package": "kernels",
             "not_built": {},
-            "not_built": {},
             "siblings": {},
             "sm_family": "all",
             "sm_targets": SM_TARGETS,
