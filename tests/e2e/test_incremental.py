@@ -96,23 +96,37 @@ def test_a_new_include_is_found(checkout: Workspace) -> None:
     assert labels(actions, "CudaHostFront") >= {"page.csrc_flashinfer_page_binding.host"}
 
 
-def test_a_checkout_may_be_deleted(elsewhere: Workspace, tmp_path: Path) -> None:
+@pytest.fixture
+def beside(elsewhere: Workspace) -> Iterator[Path]:
+    """An empty directory, not in /tmp, of which actions have one of their own."""
+    path = elsewhere.path.parent / "beside"
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_checkout_may_be_deleted(elsewhere: Workspace, beside: Path) -> None:
     """A build of the pinned sources follows, also by a server that has just been started."""
     pinned = elsewhere.repository("flashinfer_sources") / "files" / "flashinfer"
-    copy = tmp_path / "checkout"
+    copy = beside / "checkout"
     shutil.copytree(pinned, copy / "flashinfer", ignore=shutil.ignore_patterns("cccl", "spdlog"))
     for restart in (False, True):
-        moved = copy.rename(tmp_path / f"checkout-{restart}")
+        moved = copy.rename(beside / f"checkout-{restart}")
         elsewhere.bazel("build", "--nobuild", "//wheels:cu130", f"--repo_env=FLASHINFER_CHECKOUT={moved}")
         if restart:
             elsewhere.bazel("shutdown")
-        copy = moved.rename(tmp_path / "checkout")
+        copy = moved.rename(beside / "checkout")
         elsewhere.bazel("build", "--nobuild", "//wheels:cu130")
 
 
-def test_a_directory_that_is_no_checkout(elsewhere: Workspace, tmp_path: Path) -> None:
-    message = elsewhere.failure(
-        "//wheels:cu130_x86_64_sm12x", "--nobuild", f"--repo_env=FLASHINFER_CHECKOUT={tmp_path}"
-    )
-    for words in (f"FLASHINFER_CHECKOUT={tmp_path} is no FlashInfer checkout", "expected: flashinfer/jit", "To do:"):
+def test_a_directory_that_is_no_checkout(elsewhere: Workspace, beside: Path) -> None:
+    message = elsewhere.failure("//wheels:cu130_x86_64_sm12x", "--nobuild", f"--repo_env=FLASHINFER_CHECKOUT={beside}")
+    for words in (f"FLASHINFER_CHECKOUT={beside} is no FlashInfer checkout", "expected: flashinfer/jit", "To do:"):
+        assert words in message
+
+
+def test_a_checkout_that_actions_would_not_see(elsewhere: Workspace) -> None:
+    message = elsewhere.failure("//wheels:cu130_x86_64_sm12x", "--nobuild", "--repo_env=FLASHINFER_CHECKOUT=/tmp/there")
+    for words in ("FLASHINFER_CHECKOUT=/tmp/there lies in /tmp", "expected: a directory elsewhere", "To do: move it"):
         assert words in message

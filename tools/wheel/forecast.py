@@ -148,8 +148,9 @@ def build_file(declaration: str, before: Json, after: Json) -> str:
     """
     statements = ast.parse(declaration).body
     [call] = [node.value for node in statements if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
-    # Which modules there are depends on flags, and is asked for anew.
-    attributes = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg != "modules"}
+    # Which modules there are depends on flags, and is asked for anew. A forecast is not held to the baseline.
+    asked_anew = ("modules", "baseline")
+    attributes = {word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg not in asked_anew}
     attributes |= {
         "name": after["name"],
         "sm_family": after["family"],
