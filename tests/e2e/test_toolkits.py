@@ -68,7 +68,7 @@ def mirrored(workspace: Workspace, directory: Path) -> Iterator[Workspace]:
                     pin["sha256"] = write_archive(directory / pin["relative_path"], files)
             stack.enter_context(edited(lock, r"(?s)\A.+\Z", json.dumps(manifest)))
             lock = workspace.path / LOCKS / f"{version}.txt"
-            cublas = lock.read_text().splitlines()[-1].split()[0].removeprefix("nvidia-cublas-cu12==")
+            cublas = re.search(r"^nvidia-cublas-cu12==(\S+)", lock.read_text(), re.MULTILINE)[1]  # type: ignore[index]
             wheel = directory / f"nvidia_cublas_cu12-{cublas}-py3-none-manylinux_2_27_x86_64.whl"
             with zipfile.ZipFile(wheel, "w") as archive:
                 archive.writestr("nvidia/cublas/include/cublasLt.h", "")
@@ -78,7 +78,9 @@ def mirrored(workspace: Workspace, directory: Path) -> Iterator[Workspace]:
                 )
                 archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-manylinux_2_27_x86_64\n")
             digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-            stack.enter_context(edited(lock, "sha256:[0-9a-f]{64}", f"sha256:{digest}"))
+            stack.enter_context(
+                edited(lock, r"(nvidia-cublas-cu12==\S+ --hash=sha256:)[0-9a-f]{64}", rf"\g<1>{digest}")
+            )
         environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(directory), "PIP_CONFIG_FILE": "/dev/null"}
         yield replace(
             unreachable(workspace),
