@@ -64,7 +64,7 @@ def flashinfer_tu(tu):
         device_code = tu["device_code"],
     )
 
-def flashinfer_module(name, tus, sm_targets, linkopts, own_package = True):
+def flashinfer_module(name, tus, sm_targets, linkopts, fewer_kernels = {}, own_package = True):
     """Declares one module.
 
     Args:
@@ -72,6 +72,7 @@ def flashinfer_module(name, tus, sm_targets, linkopts, own_package = True):
         tus: list of the descriptions of its TUs.
         sm_targets: CUDA label -> list of the SM targets that upstream builds it for.
         linkopts: upstream's flags for the linker.
+        fewer_kernels: `src SM target` -> why its image may lack kernels that others of the TU have.
         own_package: whether the module is alone in its package; names of targets are shorter then.
     """
     images = {}
@@ -83,6 +84,8 @@ def flashinfer_module(name, tus, sm_targets, linkopts, own_package = True):
     libraries = [o for o in linkopts if o.removeprefix("-l") in _STUBS and o.startswith("-l")]
     kernel_module(
         name = name,
+        # By the names that TUs have in messages and manifests.
+        fewer_kernels = {"flashinfer/" + image: reason for image, reason in fewer_kernels.items()},
         linkopts = [o for o in linkopts if o not in libraries],
         settings = {sm: _SETTINGS + "sm_" + sm for sm in images} if own_package else {},
         sm_targets = images,

@@ -21,7 +21,19 @@ from pathlib import Path
 
 import instructions_aarch64
 import instructions_x86_64
-from elf import EM_AARCH64, EM_X86_64, PF_X, PT_GNU_STACK, SHF_ALLOC, SHF_EXECINSTR, SHN_UNDEF, STB_GLOBAL, Elf, ElfError, Section
+from elf import (
+    EM_AARCH64,
+    EM_X86_64,
+    PF_X,
+    PT_GNU_STACK,
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHN_UNDEF,
+    STB_GLOBAL,
+    Elf,
+    ElfError,
+    Section,
+)
 from fatbin import FATBIN_SECTIONS, fatbins
 
 _MACHINES = {EM_X86_64: "x86_64", EM_AARCH64: "aarch64"}
@@ -367,7 +379,11 @@ def _check_symbols(name: str, elf: Elf, facts: ElfFacts) -> Iterator[str]:
             missing.setdefault(owners[0], []).append(symbol.name)
     for library, names in sorted(missing.items()):
         shown = ", ".join(sorted(names)[:8]) + (" ..." if len(names) > 8 else "")
-        todo = f"link it to //toolchains/cuda:stub_{library[3:]}" if library else "add the source or the library that has them"
+        todo = (
+            f"link it to //toolchains/cuda:stub_{library[3:]}"
+            if library
+            else "add the source or the library that has them"
+        )
         yield (
             f"{name} has symbols that nothing provides which it is linked to, so it can't be loaded.\n"
             f"  expected: {f'{library} among its libraries' if library else 'symbols of its libraries, or of tvm_ffi'}\n"

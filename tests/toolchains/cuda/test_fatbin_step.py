@@ -37,7 +37,9 @@ class FatbinTest(unittest.TestCase):
         """Fewer kernels, other line numbers and names of locals, other launch bounds."""
         with tempfile.TemporaryDirectory() as directory:
             all_of_them, fewer = Path(directory, "a.c"), Path(directory, "b.c")
-            all_of_them.write_text('# 291 "a.cuh" 3\nint *__smwheel7;f(__smwheel7);__cudaRegisterEntry(h, g<1>, _Zg, (-1)); k;\n')
+            all_of_them.write_text(
+                '# 291 "a.cuh" 3\nint *__smwheel7;f(__smwheel7);__cudaRegisterEntry(h, g<1>, _Zg, (-1)); k;\n'
+            )
             fewer.write_text('# 293 "a.cuh" 3\nint *__smwheel0;f(__smwheel0);__cudaRegisterEntry(h, g<1>, _Zg, 512);\n')
             fatbin_step.check_stubs("x/a.cu", str(all_of_them), [("7.5", "", str(fewer))])
             with self.assertRaises(StepError):
