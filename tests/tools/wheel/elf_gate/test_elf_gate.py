@@ -111,6 +111,36 @@ class WrongTest(unittest.TestCase):
         with self.assertRaisesRegex(ElfError, r"a.so: ELF header: expected machine 62 \(x86_64\) or 183 .*, found 190"):
             read(samples.elf({}, machine=190), "a.so")
 
+    def test_symbols_that_nothing_provides(self) -> None:
+        """A loader that resolves all symbols would refuse it; the driver, for one, is not linked."""
+        call = 'extern "C" int {0}(); extern "C" int add() {{ return {0}(); }}\n'
+        for cpu, label in (("x86_64", "cu130"), ("aarch64", "cu134")):
+            message = self.problem(module(cpu, call.format("cuGetErrorName")), label)
+            self.says(
+                message, "a has symbols that nothing provides", "expected: libcuda among", "found:    cuGetErrorName;"
+            )
+            self.says(message, "//toolchains/cuda:stub_cuda")
+            message = self.problem(module(cpu, "int other(); int add() { return other(); }\n"), label)
+            self.says(
+                message,
+                "symbols of its libraries, or of tvm_ffi",
+                "found:    _Z5otherv;",
+                "add the source or the library",
+            )
+            # The library that loads a module has these.
+            self.assertEqual(problems(module(cpu, call.format("TVMFFIErrorSetRaised")), label), [])
+            # A weak one may be missing.
+            weak = 'extern "C" int __attribute__((weak)) f(); extern "C" int add() { return f ? f() : 0; }\n'
+            self.assertEqual(problems(module(cpu, weak), label), [])
+
+    def test_symbols_of_libraries_without_versions(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            stub = Path(directory, "libcuda.so")
+            stub.write_bytes(module("x86_64", 'extern "C" int cuInit() { return 0; }\n', "-Wl,-soname,libcuda.so.1"))
+            source = 'extern "C" int cuInit(); extern "C" int add() { return cuInit(); }\n'
+            data = module("x86_64", source, str(stub))
+        self.assertEqual(problems(data), [])
+
     def test_glibc(self) -> None:
         data = renamed(REAL["cu134"], "GLIBC_2.17", "GLIBC_2.34")
         message = self.problem(data, "cu134")
