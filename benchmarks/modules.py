@@ -240,10 +240,19 @@ def nvcc_costs(entries: Mapping[str, Json]) -> tuple[float, float]:
     return ratio, sum(e["nvcc"] - spent(e["actions"], HOST) for e in others) / sum(e["sm_targets"] for e in others)
 
 
-def estimate(
-    label: str, categories: Mapping[str, Json], measured: Json
-) -> Iterator[tuple[str, int, int, float, float]]:
-    """For each category of a CUDA label: name, modules, cubins, CPU hours here and by nvcc, for both CPUs' wheels."""
+@dataclass(frozen=True)
+class Row:
+    """A category: how many modules and cubins, and CPU hours for both CPUs' wheels, here and by nvcc."""
+
+    name: str
+    modules: int
+    cubins: int
+    here: float
+    nvcc: float
+
+
+def estimate(label: str, categories: Mapping[str, Json], measured: Json) -> Iterator[Row]:
+    """The categories of a CUDA label."""
     ratio, without = nvcc_costs(measured["nvcc"])
     of: dict[str, list[Json]] = {}
     for name, module in modules(label).items():
@@ -261,7 +270,8 @@ def estimate(
                 host += (own.host or overall.host) if cuda else (own.cpp or overall.cpp)
         device = pairs * own.cubin
         here = device + CPUS * host
-        yield name, len(members), pairs, here / 3600, CPUS * (ratio * (device + host) + others * without) / 3600
+        by_nvcc = CPUS * (ratio * (device + host) + others * without)
+        yield Row(name, len(members), pairs, here / 3600, by_nvcc / 3600)
 
 
 def report(categories: Mapping[str, Json], measured: Json) -> None:
@@ -280,13 +290,13 @@ def report(categories: Mapping[str, Json], measured: Json) -> None:
                 cubins = actions.get("CudaCubin", (0, 0))[0]
                 print(f"| `{name}` | {sample[name]['sm_target']} | {cubins} | {device:.0f} | {rest:.0f} | {size} |")
     for label in ("cu130", "cu134"):
-        rows = sorted(estimate(label, categories, measured), key=lambda row: -row[3])
+        rows = sorted(estimate(label, categories, measured), key=lambda row: -row.here)
         print(f"\n| {label} | modules | cubins | CPU hours here | by nvcc |\n|---|---:|---:|---:|---:|")
-        for name, number, pairs, here, nvcc in rows:
-            print(f"| {name} | {number} | {pairs} | {here:.1f} | {nvcc:.1f} |")
-        totals = [sum(row[i] for row in rows) for i in range(1, 5)]
-        print(f"| all | {totals[0]} | {totals[1]} | {totals[2]:.0f} | {totals[3]:.0f} |")
-        print(f"\nhere relative to nvcc: {totals[2] / totals[3]:.2f}")
+        for row in rows:
+            print(f"| {row.name} | {row.modules} | {row.cubins} | {row.here:.1f} | {row.nvcc:.1f} |")
+        here, nvcc = sum(row.here for row in rows), sum(row.nvcc for row in rows)
+        number, cubins = sum(row.modules for row in rows), sum(row.cubins for row in rows)
+        print(f"| all | {number} | {cubins} | {here:.0f} | {nvcc:.0f} |\n\nhere relative to nvcc: {here / nvcc:.2f}")
 
 
 # ---- What was measured ----------------------------------------------------------------------------------------------
