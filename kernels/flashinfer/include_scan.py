@@ -57,12 +57,16 @@ class ScanError(Exception):
 
 @dataclass(frozen=True)
 class Trees:
-    """Named source trees. Paths are absolute, without `..`. First-party roots are searched, but for those in `unsearched`."""
+    """Named source trees. Paths are absolute, without `..`. First-party roots are searched, but for those in `unsearched`.
+
+    followed_dirs: include directories that only some modules search, and that third-party files include from.
+    """
 
     first_party: Mapping[str, Path]
     third_party: Mapping[str, Path]
     third_party_dirs: tuple[Path, ...]
     unsearched: frozenset[str] = frozenset()
+    followed_dirs: tuple[Path, ...] = ()
 
     def label(self, path: str | Path) -> str:
         """`csrc/norm.cu` for a path in the tree `csrc`. ScanError if it is in no tree."""
@@ -139,7 +143,7 @@ def _third_party(path: str, trees: Trees) -> tuple[frozenset[str], frozenset[str
     """
 
     def follow() -> tuple[frozenset[str], frozenset[str]]:
-        directories = tuple(map(str, trees.third_party_dirs))
+        directories = tuple(map(str, (*trees.third_party_dirs, *trees.followed_dirs)))
         names: set[str] = set()
         reached = {path}
         pending = [path]

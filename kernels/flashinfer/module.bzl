@@ -12,7 +12,7 @@ _CUDA = str(Label("//toolchains/cuda:BUILD.bazel")).removesuffix("BUILD.bazel")
 _SETTINGS = str(Label("//kernels/flashinfer/settings:BUILD.bazel")).removesuffix("BUILD.bazel")
 
 # Libraries that upstream's modules are linked to and that are stubs here.
-_STUBS = ["cublas", "cublasLt", "cuda", "nvrtc"]
+_STUBS = ["c10", "c10_cuda", "cublas", "cublasLt", "cuda", "nccl", "nvrtc", "torch", "torch_cpu", "torch_cuda", "torch_python"]
 
 def images_of(cuda_label, built):
     """For each SM target that a cell asks for, the one that upstream builds for it, if any.

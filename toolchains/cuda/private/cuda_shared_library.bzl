@@ -128,7 +128,7 @@ Errors: two SM targets whose host stubs differ (names the TU and the SM targets)
         "linkopts": attr.string_list(doc = "More flags for the linker."),
         "objects": attr.label_list(providers = [CudaObjectInfo], mandatory = True, doc = "`cuda_object` targets: every TU."),
         "sm_targets": attr.string_list(doc = "All SM targets that the module can be built for, for the check of what a wheel promises and for messages."),
-        "stubs": attr.label_list(allow_files = [".so"], doc = "Libraries of CUDA that the module is linked to, as `//toolchains/cuda:stub_<library>`: `cublas`, `cublasLt`, `cuda`, `nvrtc`."),
+        "stubs": attr.label_list(allow_files = [".so"], doc = "Libraries of CUDA that the module is linked to, as `//toolchains/cuda:stub_<library>`: `cublas`, `cublasLt`, `cuda`, `nccl`, `nvrtc`, and torch's."),
         "_fatbin_compression": attr.label(default = "//toolchains/cuda:fatbin_compression"),
         "_fatbin_step": attr.label(default = "//toolchains/cuda/private:fatbin_step.py", allow_single_file = True),
     },

@@ -55,10 +55,17 @@ COMPONENTS = ["cublas", "curand", "nvrtc"]
 # Libraries that a module may be linked to without being here: what loads it has them, or finds them by this soname. %s
 # stands for the toolkit's major version.
 STUBS = {
+    "c10": "libc10.so",
+    "c10_cuda": "libc10_cuda.so",
     "cublas": "libcublas.so.%s",
     "cublasLt": "libcublasLt.so.%s",
     "cuda": "libcuda.so.1",
+    "nccl": "libnccl.so.2",
     "nvrtc": "libnvrtc.so.%s",
+    "torch": "libtorch.so",
+    "torch_cpu": "libtorch_cpu.so",
+    "torch_cuda": "libtorch_cuda.so",
+    "torch_python": "libtorch_python.so",
 }
 
 CPUS = ["aarch64", "x86_64"]
