@@ -395,7 +395,9 @@ def take_provided(
     trees = [tree for tree in TREES if any(directory.startswith(f"{tree}/") for directory in searched)]
     for tree in trees:
         if tree not in provided.include_dirs:
-            raise ImporterError(f"modules in --specs search {tree}/include; expected --{tree} as upstream.py was given it")
+            raise ImporterError(
+                f"modules in --specs search {tree}/include; expected --{tree} as upstream.py was given it"
+            )
         copy_headers(tree, provided.include_dirs[tree], stage / tree / "include")
     return trees
 

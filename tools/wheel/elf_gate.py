@@ -70,7 +70,10 @@ SYSTEM_LIBRARIES = frozenset(
 )
 
 # What the driver has, and what the runtime that loads a module has loaded before.
-LOADED_LIBRARIES = frozenset(("libcuda.so.1", "libnccl.so.2", "libtvm_ffi.so"))
+LOADED_LIBRARIES = frozenset(
+    """libc10.so libc10_cuda.so libcuda.so.1 libnccl.so.2 libtorch.so libtorch_cpu.so libtorch_cuda.so libtorch_python.so
+    libtvm_ffi.so""".split()
+)
 
 # The number in the sonames of CUDA's libraries, by CUDA major: what NVIDIA's wheels of 12.x and 13.x ship.
 _CUDA_LIBRARIES = {

@@ -57,7 +57,9 @@ class ProvidedTest(unittest.TestCase):
 
     def test_directories_that_lack_a_header(self) -> None:
         self.write("include/nccl.h", text=NCCL.format(30))
-        self.assert_fails("nccl", r"expected: nccl\.h, nccl_device\.h in include.*found: +no nccl_device\.h in .*2\.30\.7")
+        self.assert_fails(
+            "nccl", r"expected: nccl\.h, nccl_device\.h in include.*found: +no nccl_device\.h in .*2\.30\.7"
+        )
 
     def test_a_torch_without_cuda(self) -> None:
         self.write(*(f"include/{header}" for header in TORCH[:-1]))

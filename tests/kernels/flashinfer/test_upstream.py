@@ -295,7 +295,11 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(spec["sources"][0]["includes"], ["generated/export/served", "cubins/x"])
         self.assertIn(f'-DMETA_HASH="{META_SHA256}"', spec["sources"][0]["copts"])
         out = self.out / "cu130"
-        for file in ("generated/export/served/meta.h", "generated/export/served/include/meta.h", "cubins/x/include/meta.h"):
+        for file in (
+            "generated/export/served/meta.h",
+            "generated/export/served/include/meta.h",
+            "cubins/x/include/meta.h",
+        ):
             self.assertEqual((out / file).read_text(), META)
         given = json.loads((out / "specs.json").read_text(encoding="utf-8"))["provided"]["cubins"]
         self.assertEqual(given, {"x/checksums.txt": self.pinned, "x/include/meta.h": META_SHA256})

@@ -16,14 +16,16 @@ def _redist(release, archives):
 #   runtime     what modules are linked with, by CPU
 #   components  headers that come in packages of their own, fetched only when a module includes them
 def _cuda_12(version, release):
-    # There is no nvcc 12 among NVIDIA's wheels. Of cuBLAS and NVRTC the wheel is the smaller source, and the CUDA version's
-    # own.
+    # There is no nvcc 12 among NVIDIA's wheels. Of cuBLAS, cuSOLVER, cuSPARSE and NVRTC the wheel is the smaller source, and
+    # the CUDA version's own.
     return struct(
         tools = _redist(release, ["cuda_nvcc", "cuda_cudart", "cuda_cccl"]),
         runtime = _redist(release, ["cuda_cudart"]),
         components = {
             "cublas": _pypi(version + ".txt", ["nvidia-cublas-cu12"], "nvidia/cublas/"),
             "curand": _redist(release, ["libcurand"]),
+            "cusolver": _pypi(version + ".txt", ["nvidia-cusolver-cu12"], "nvidia/cusolver/"),
+            "cusparse": _pypi(version + ".txt", ["nvidia-cusparse-cu12"], "nvidia/cusparse/"),
             "nvrtc": _pypi(version + ".txt", ["nvidia-cuda-nvrtc-cu12"], "nvidia/cuda_nvrtc/"),
         },
     )
@@ -38,6 +40,8 @@ def _cuda_13(version):
         components = {
             "cublas": part(["nvidia-cublas"]),
             "curand": part(["nvidia-curand"]),
+            "cusolver": part(["nvidia-cusolver"]),
+            "cusparse": part(["nvidia-cusparse"]),
             "nvrtc": part(["nvidia-cuda-nvrtc"]),
         },
     )
@@ -50,7 +54,7 @@ TOOLKITS = {
 }
 
 # Every component that some toolkit has, for the labels //toolchains/cuda:<component>.
-COMPONENTS = ["cublas", "curand", "nvrtc"]
+COMPONENTS = ["cublas", "curand", "cusolver", "cusparse", "nvrtc"]
 
 # Libraries that a module may be linked to without being here: what loads it has them, or finds them by this soname. %s
 # stands for the toolkit's major version.
