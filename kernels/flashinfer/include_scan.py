@@ -34,6 +34,9 @@ TOOLKIT_HEADERS: Mapping[str, str] = {
 # and find upstream's copy before the toolkit's. nvcc puts cuda_runtime.h into any .cu.
 TOOLKIT_NEEDS = "cccl"
 TOOLKIT_PREFIXES = ("cooperative_groups", "cu")
+# Python's headers, which are not here to be scanned either, by the one that includes the others.
+PYTHON = "python"
+PYTHON_HEADER = "Python.h"
 # Kernel templates: a unit that includes these can define a kernel that its text does not show.
 KERNEL_TREES = frozenset({"cccl", "cutlass"})
 KERNEL_PREFIXES = ("cub/", "cute/", "cutlass/", "thrust/")
@@ -221,6 +224,8 @@ def scan(source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Itera
     kernels = bool(third_party & KERNEL_TREES) or any(n.startswith(KERNEL_PREFIXES) for n in names)
     if source.suffix == ".cu" or any(name.startswith(TOOLKIT_PREFIXES) for name in names):
         third_party.add(TOOLKIT_NEEDS)
+    if PYTHON_HEADER in names:
+        third_party.add(PYTHON)
     headers = (label for path, label in reached.items() if path != str(source))
     return Closure(
         headers=tuple(sorted(h for h in headers if h.split("/")[0] in trees.first_party)),

@@ -40,7 +40,6 @@ STUBBED = frozenset({"pynvml", "requests", "torch", "tvm_ffi"})
 CUBIN_SERVER = "needs files of NVIDIA's cubin server"
 TORCH = "needs the headers and libraries of CUDA's torch"
 NCCL = "needs NCCL"
-PYTHON = "needs Python's headers"
 EMBEDDED = "embeds cubins that are compiled apart"
 
 # Stands for a directory that is not here. A module that names it needs it.
@@ -532,11 +531,6 @@ def split_ldflags(flags: Iterable[str], provided: Sequence[str]) -> tuple[str, .
     return split_flags(kept).copts
 
 
-def _includes_python(source: Path) -> bool:
-    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
-    return bool(re.search(r'^[ \t]*#[ \t]*include[ \t]*[<"]Python\.h[>"]', text, re.MULTILINE))
-
-
 class Describer:
     """Turns upstream's specs into Specs."""
 
@@ -578,8 +572,6 @@ class Describer:
         found = {
             TORCH: not self._provided.torch and _TORCH_ROOT in text,
             NCCL: not self._provided.nccl and self._nccl in text,
-            # CUDA sources are not read: an edit of what is read asks upstream again.
-            PYTHON: any(_includes_python(source) for source in spec.sources if source.suffix != ".cu"),
             EMBEDDED: bool(spec.embedded_cubin_factory),
         }
         return [reason for reason, holds in found.items() if holds]

@@ -110,7 +110,6 @@ def gen_nccl_module():
     ldflags = ["-lcuda", str(home / "lib" / "libnccl.so.2"), f"-Wl,-rpath,{home / 'lib'}"]
     dirs = [home / "include", home / "include" / "nccl_device"]
     return spec("with_nccl", [env.FLASHINFER_CSRC_DIR / "k.cu"], extra_include_dirs=dirs, extra_ldflags=ldflags)
-def gen_python_module(): return spec("python", [env.FLASHINFER_CSRC_DIR / "python.cc"])
 def gen_embedded_module(): return spec("embedded", [], embedded_cubin_factory=print)
 def gen_absent_module(): return spec("absent", [env.FLASHINFER_CSRC_DIR / "absent.cu"])
 def gen_linked_module(): return spec("linked", [], needs_device_linking=True)
@@ -139,7 +138,6 @@ def gen_all_modules(asked_, sm_capabilities):
     "data/csrc/own/own.h": "",
     "data/csrc/late/late.h": "",
     "data/csrc/host.cc": "",
-    "data/csrc/python.cc": "# include <Python.h>\n",
     "data/include/x.h": "",
     "data/cutlass/include/x.h": "",
     "data/cccl/cub/x.h": "",
@@ -259,7 +257,7 @@ class ProgramTest(unittest.TestCase):
         )
 
     def test_what_is_missing_is_named_with_its_reason(self) -> None:
-        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl", "python", "embedded", "plain")]
+        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl", "embedded", "plain")]
         specs = self.specs(*calls, "gen_failing_module(1)")
         self.assertEqual(
             {name: spec["reason"] for name, spec in specs.items()},
@@ -267,7 +265,6 @@ class ProgramTest(unittest.TestCase):
                 "served": "needs files of NVIDIA's cubin server",
                 "with_torch": "needs the headers and libraries of CUDA's torch",
                 "with_nccl": "needs NCCL",
-                "python": "needs Python's headers",
                 "embedded": "embeds cubins that are compiled apart",
                 "plain": "",
                 "gen_failing_module(1)": "upstream's generator raised OSError('broken')",
