@@ -348,7 +348,7 @@ class CubinServer:
     """
 
     def __init__(self, directory: Path | None, into: Path) -> None:
-        """Into: the directory where upstream expects such files."""
+        """Args: directory, of the server's files; into, where upstream expects them."""
         self.asked: list[str] = []
         self.given: dict[str, str] = {}
         self.problems: dict[str, None] = {}
@@ -374,6 +374,7 @@ class CubinServer:
 
     def _give(self, file_name: str, sha256: str, *_: Any, **__: Any) -> bytes:
         assert self._directory
+        file_name = os.path.normpath(file_name)
         path = self._directory / file_name
         content = path.read_bytes() if path.is_file() else None
         found = "no such file" if content is None else hashlib.sha256(content).hexdigest()
