@@ -21,14 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from include_scan import ScanError, Trees, scan
+from provided import SETTINGS, TREES, Provided, ProvidedError, add_options, copy_headers, find_provided
 
-# Trees of sources that upstream renders, and those that lie beside its Python code. They are no include directories.
-RENDERED = ("generated", "cached_ops")
+# Trees of sources that upstream renders or takes from NVIDIA's cubin server, and those that lie beside its Python code. They
+# are no include directories.
+RENDERED = ("generated", "cached_ops", "cubins")
 PACKAGE = "package"
 
 # File names that Bazel makes of a module's or a TU's name end in at most this many more characters.
 _LONGEST_SUFFIX = len(".sm_120f.canonical.stub.c")
 _LONGEST_NAME = 255  # NAME_MAX of Linux's file systems
+
+_PROVIDED = tuple(f"{tree}/" for tree in TREES)
 
 Json = dict[str, Any]
 
@@ -196,7 +200,8 @@ class Scanner:
             copts=tuple(source["copts"]),
             includes=tuple(source["includes"]),
             hdrs=closure.headers,
-            third_party=closure.third_party,
+            # What is provided is searched by the modules that name it, and by them alone.
+            third_party=tuple(tree for tree in closure.third_party if tree not in TREES),
             toolkit_components=closure.toolkit_components,
             late_includes=tuple(source["late_includes"]),
         )
@@ -315,6 +320,7 @@ def root_file(tus: Iterable[TranslationUnit], labels: Iterable[str], defs_bzl: s
     for tu in tus:
         files.update((tu.src, *tu.hdrs))
         directories.update((*tu.includes, *tu.late_includes))
+    provided = sorted(d for d in directories if d.startswith(_PROVIDED))
     return f"""load("{defs_bzl}", "cuda_headers")
 
 package(default_visibility = ["//visibility:public"])
@@ -325,7 +331,13 @@ exports_files({starlark(sorted(files))})
 cuda_headers(name = "first_party", system_includes = ["include", "csrc"])
 
 # Include directories that only some modules have.
-[cuda_headers(name = "includes/" + directory, includes = [directory]) for directory in {starlark(sorted(directories))}]
+[cuda_headers(name = "includes/" + directory, includes = [directory]) for directory in {starlark(sorted(directories.difference(provided)))}]
+
+# The same, of headers that a person provides.
+[
+    cuda_headers(name = "includes/" + directory, hdrs = [directory.split("/")[0] + "/include"], includes = [directory])
+    for directory in {starlark(provided)}
+]
 """
 
 
@@ -411,6 +423,28 @@ def take_rendered(upstreams: Iterable[Upstream], stage: Path) -> None:
                         )
 
 
+def take_provided(
+    upstreams: Iterable[Upstream], selected: frozenset[str], provided: Provided, stage: Path
+) -> list[str]:
+    """Copies the headers that a person provides and a selected module searches; returns the names of their trees."""
+    searched = {
+        directory
+        for upstream in upstreams
+        for name, spec in upstream.modules.items()
+        if name in selected
+        for source in spec["sources"]
+        for directory in (*source["includes"], *source["late_includes"])
+    }
+    trees = [tree for tree in TREES if any(directory.startswith(f"{tree}/") for directory in searched)]
+    for tree in trees:
+        if tree not in provided.include_dirs:
+            raise ImporterError(
+                f"modules in --specs search {tree}/include; expected --{tree} as upstream.py was given it"
+            )
+        copy_headers(tree, provided.include_dirs[tree], stage / tree / "include")
+    return trees
+
+
 def drop_unused(stage: Path, used: frozenset[str]) -> None:
     """Removes the rendered files that no TU reads, and directories that are empty then and no TU searches."""
     for tree in RENDERED:
@@ -429,6 +463,7 @@ def fill(
     core: Path,
     deviations: Deviations,
     roots: Mapping[str, Path],
+    provided: Provided,
     bzl: tuple[str, str],
 ) -> None:
     """Writes everything into an empty directory.
@@ -442,6 +477,7 @@ def fill(
     selected = select(read_profile(profile), profile, upstreams)
     core_names = select(read_profile(core), core, upstreams)
     take_rendered(upstreams.values(), stage)
+    taken = take_provided(upstreams.values(), selected, provided, stage)
     names = ("cccl", "cutlass", "spdlog")
     third = roots["third_party"]
     dirs = ("cutlass/include", "cutlass/tools/util/include", "cccl/cub", "cccl/libcudacxx/include", "cccl/thrust")
@@ -452,9 +488,10 @@ def fill(
             **{tree: stage / tree for tree in RENDERED},
             PACKAGE: roots[PACKAGE],
         },
-        third_party={name: third / name for name in names},
+        third_party={**{name: third / name for name in names}, **{tree: stage / tree for tree in taken}},
         third_party_dirs=tuple(third / path for path in (*dirs, "spdlog/include")),
-        unsearched=frozenset({PACKAGE, "cached_ops"}),
+        unsearched=frozenset({PACKAGE, "cached_ops", "cubins"}),
+        followed_dirs=tuple(stage / tree / "include" for tree in taken),
     )
     scanner = Scanner(trees)
     modules = {label: describe(upstream, selected, scanner, deviations) for label, upstream in upstreams.items()}
@@ -506,6 +543,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(option, type=path, required=True, help=text)
     parser.add_argument("--module-bzl", required=True, help="label of the .bzl that has flashinfer_module")
     parser.add_argument("--defs-bzl", required=True, help="label of the .bzl that has cuda_headers")
+    add_options(parser)
     args = parser.parse_args(argv)
     roots = {
         "csrc": (args.first_party / "csrc").resolve(),
@@ -516,6 +554,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.out.exists() and any(args.out.iterdir()):
             raise ImporterError(f"--out {args.out}: expected a new or empty directory")
+        provided = find_provided(**{option: getattr(args, option) for option in SETTINGS})
         upstreams = {directory.name: read_upstream(directory) for directory in args.specs}
         args.out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=args.out.parent, prefix=f".{args.out.name}.") as holder:
@@ -528,10 +567,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 args.core,
                 read_deviations(args.deviations),
                 roots,
+                provided,
                 (args.module_bzl, args.defs_bzl),
             )
             stage.rename(args.out)
-    except (ImporterError, ScanError) as error:
+    except (ImporterError, ProvidedError, ScanError) as error:
         print(f"importer.py: error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -34,6 +34,9 @@ TOOLKIT_HEADERS: Mapping[str, str] = {
 # and find upstream's copy before the toolkit's. nvcc puts cuda_runtime.h into any .cu.
 TOOLKIT_NEEDS = "cccl"
 TOOLKIT_PREFIXES = ("cooperative_groups", "cu")
+# Python's headers, which are not here to be scanned either, by the one that includes the others.
+PYTHON = "python"
+PYTHON_HEADER = "Python.h"
 # Kernel templates: a unit that includes these can define a kernel that its text does not show.
 KERNEL_TREES = frozenset({"cccl", "cutlass"})
 KERNEL_PREFIXES = ("cub/", "cute/", "cutlass/", "thrust/")
@@ -57,12 +60,16 @@ class ScanError(Exception):
 
 @dataclass(frozen=True)
 class Trees:
-    """Named source trees. Paths are absolute, without `..`. First-party roots are searched, but for those in `unsearched`."""
+    """Named source trees. Paths are absolute, without `..`. First-party roots are searched, but for those in `unsearched`.
+
+    followed_dirs: include directories that only some modules search, and that third-party files include from.
+    """
 
     first_party: Mapping[str, Path]
     third_party: Mapping[str, Path]
     third_party_dirs: tuple[Path, ...]
     unsearched: frozenset[str] = frozenset()
+    followed_dirs: tuple[Path, ...] = ()
 
     def label(self, path: str | Path) -> str:
         """`csrc/norm.cu` for a path in the tree `csrc`. ScanError if it is in no tree."""
@@ -139,7 +146,7 @@ def _third_party(path: str, trees: Trees) -> tuple[frozenset[str], frozenset[str
     """
 
     def follow() -> tuple[frozenset[str], frozenset[str]]:
-        directories = tuple(map(str, trees.third_party_dirs))
+        directories = tuple(map(str, (*trees.third_party_dirs, *trees.followed_dirs)))
         names: set[str] = set()
         reached = {path}
         pending = [path]
@@ -217,6 +224,8 @@ def scan(source: Path, trees: Trees, own_dirs: Iterable[Path] = (), copts: Itera
     kernels = bool(third_party & KERNEL_TREES) or any(n.startswith(KERNEL_PREFIXES) for n in names)
     if source.suffix == ".cu" or any(name.startswith(TOOLKIT_PREFIXES) for name in names):
         third_party.add(TOOLKIT_NEEDS)
+    if PYTHON_HEADER in names:
+        third_party.add(PYTHON)
     headers = (label for path, label in reached.items() if path != str(source))
     return Closure(
         headers=tuple(sorted(h for h in headers if h.split("/")[0] in trees.first_party)),

@@ -9,10 +9,11 @@ _SOURCES = str(Label("@flashinfer//:BUILD.bazel")).removesuffix("BUILD.bazel")
 _THIRD_PARTY = str(Label("@flashinfer_sources//:BUILD.bazel")).removesuffix("BUILD.bazel")
 _TVM_FFI = str(Label("@tvm_ffi//:headers"))
 _CUDA = str(Label("//toolchains/cuda:BUILD.bazel")).removesuffix("BUILD.bazel")
+_PYTHON = str(Label("//kernels/flashinfer:python_headers"))
 _SETTINGS = str(Label("//kernels/flashinfer/settings:BUILD.bazel")).removesuffix("BUILD.bazel")
 
 # Libraries that upstream's modules are linked to and that are stubs here.
-_STUBS = ["cublas", "cublasLt", "cuda", "nvrtc"]
+_STUBS = ["c10", "c10_cuda", "cublas", "cublasLt", "cuda", "nccl", "nvrtc", "torch", "torch_cpu", "torch_cuda", "torch_python"]
 
 def images_of(cuda_label, built):
     """For each SM target that a cell asks for, the one that upstream builds for it, if any.
@@ -49,6 +50,7 @@ def flashinfer_tu(tu):
     """
     cuda = tu["lang"] == "cuda"
     own = [_SOURCES + "includes/" + d for d in tu["includes"]]
+    python = [_PYTHON] if "python" in tu["third_party"] else []
     cccl = [_THIRD_PARTY + "cccl" if cuda else _SETTINGS + "cccl"] if "cccl" in tu["third_party"] else []
     return kernel_tu(
         name = tu.get("name"),
@@ -57,9 +59,10 @@ def flashinfer_tu(tu):
         # The order is that of upstream's command line (flashinfer/jit/cpp_ext.py).
         deps = own + cccl +
                [_SOURCES + "includes/" + d for d in tu["late_includes"]] +
+               python +
                [_CUDA + c for c in tu["toolkit_components"] + ([] if cuda else ["headers"])] +
                [_TVM_FFI, _SOURCES + "first_party"] +
-               [_THIRD_PARTY + t for t in tu["third_party"] if t != "cccl"],
+               [_THIRD_PARTY + t for t in tu["third_party"] if t not in ["cccl", "python"]],
         copts = tu["copts"],
         device_code = tu["device_code"],
     )

@@ -1,7 +1,7 @@
 """The external repositories of FlashInfer's sources, for MODULE.bazel (`flashinfer`) and WORKSPACE."""
 
 load("//kernels/flashinfer/private:flashinfer_repository.bzl", "flashinfer_repository", "flashinfer_upstream_repository")
-load("//tools/fetch:defs.bzl", "pypi_files")
+load("//tools/fetch:defs.bzl", "debian_files", "pypi_files")
 load("//wheels:matrix.bzl", "CELLS", "RELEASE", "sm_targets_of_label")
 
 _LOCK = Label("//kernels/flashinfer:lock.txt")
@@ -32,8 +32,23 @@ cuda_headers(
 )
 """
 
+# Of the oldest Python that modules may be loaded by: they are built for its stable ABI.
+_PYTHON_BUILD = """
+load("{defs}", "cuda_headers")
+
+cuda_headers(
+    name = "headers",
+    hdrs = ["files/usr/include"],
+    system_includes = ["files/usr/include/python3.9", "files/usr/include"],
+    visibility = ["//visibility:public"],
+)
+"""
+
 def flashinfer_repositories():
-    """Declares `flashinfer` (its modules and first-party sources), `flashinfer_{sources,upstream}` and `tvm_ffi`."""
+    """Declares `flashinfer` (its modules and first-party sources) and what these are made of.
+
+    That is `flashinfer_sources`, `flashinfer_upstream`, `python_headers` and `tvm_ffi`.
+    """
     defs = str(Label("//toolchains/cuda:defs.bzl"))
     pypi_files(
         name = "flashinfer_sources",
@@ -51,6 +66,12 @@ def flashinfer_repositories():
         # The headers are the same for every Python version; one is named so that the pin is one file.
         python_version = "3.11",
         strip_prefix = "tvm_ffi/",
+    )
+    debian_files(
+        name = "python_headers",
+        build_file_content = _PYTHON_BUILD.format(defs = defs),
+        group = "python",
+        lock = Label("//kernels/flashinfer:python.lock.json"),
     )
     sources = Label("@flashinfer_sources//:BUILD.bazel")
     flashinfer_upstream_repository(

@@ -1,7 +1,8 @@
 """Asks FlashInfer's own generators which ahead-of-time modules it has for a CUDA version, and what each is made of.
 
-Writes OUT/<label>/specs.json and the sources that upstream renders, in generated/ and cached_ops/ beside it. Nothing is run but
-Python: there is no GPU, CUDA toolkit, torch or network, and what upstream asks of them is answered here.
+Writes OUT/<label>/specs.json and the sources that upstream renders, in generated/ and cached_ops/ beside it, and in cubins/ what
+it takes of NVIDIA's cubin server, if that is provided. Nothing is run but Python: there is no GPU, CUDA toolkit, torch or network,
+and what upstream asks of them is answered here.
 Run it with `python3 -B`; see --help.
 """
 
@@ -18,6 +19,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -29,6 +31,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from provided import NCCL_VERSION, SETTINGS, Provided, ProvidedError, add_options, digest, find_provided
+
 # Packages that upstream imports and that decide nothing about its modules.
 STUBBED = frozenset({"pynvml", "requests", "torch", "tvm_ffi"})
 
@@ -36,12 +40,10 @@ STUBBED = frozenset({"pynvml", "requests", "torch", "tvm_ffi"})
 CUBIN_SERVER = "needs files of NVIDIA's cubin server"
 TORCH = "needs the headers and libraries of CUDA's torch"
 NCCL = "needs NCCL"
-PYTHON = "needs Python's headers"
 EMBEDDED = "embeds cubins that are compiled apart"
 
 # Stands for a directory that is not here. A module that names it needs it.
 _TORCH_ROOT = "/needs/torch"
-_NCCL_VERSION_CODE = 23007  # of the NCCL that upstream looks for (cake_mxfp4_megamoe/shim/cake_jit.py)
 
 _TORCH_VERSION = "2.13.0"
 # Bytes of an element, by torch's name.
@@ -74,6 +76,7 @@ class Request:
     cuda: str
     archs: str
     ninja: Path | None
+    provided: Provided
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,7 @@ class _Failed(list[Any]):
         self.error = error
 
 
-def _stub_packages(cuda: str) -> None:
+def _stub_packages(cuda: str, torch_include: Path | None) -> None:
     """What upstream asks of the stubbed packages. Must run before flashinfer is imported."""
     torch = importlib.import_module("torch")
     version = importlib.import_module("packaging.version").Version
@@ -230,7 +233,9 @@ def _stub_packages(cuda: str) -> None:
         setattr(torch, alias, getattr(torch, name))
     torch.finfo = torch.iinfo = lambda _=None: types.SimpleNamespace(eps=0, max=0, min=0)  # type: ignore[attr-defined]
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
-    extension.include_paths = lambda *_, **__: [f"{_TORCH_ROOT}/include"]
+    include = str(torch_include or f"{_TORCH_ROOT}/include")
+    # The toolkit's, which torch names as well, every module has.
+    extension.include_paths = lambda *_, **__: [include, f"{include}/torch/csrc/api/include"]
     extension.library_paths = lambda *_, **__: [f"{_TORCH_ROOT}/lib"]
     libinfo = importlib.import_module("tvm_ffi").libinfo
     libinfo.find_include_path = libinfo.find_dlpack_include_path = lambda: "/tvm_ffi"
@@ -259,10 +264,16 @@ def load_upstream(request: Request, work: Path) -> tuple[Any, Any, Roots]:
         NCCL_HOME=str(work / "nccl"),
     )
     # With it upstream names the modules that need NCCL, which it leaves out otherwise.
-    for name in ("include/nccl.h", "include/nccl_device.h", "lib/libnccl.so.2"):
-        path = work / "nccl" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#define NCCL_VERSION_CODE {_NCCL_VERSION_CODE}\n", encoding="utf-8")
+    (work / "nccl" / "lib").mkdir(parents=True)
+    (work / "nccl" / "lib" / "libnccl.so.2").touch()
+    if request.provided.nccl:
+        (work / "nccl" / "include").symlink_to(request.provided.nccl)
+    else:
+        (work / "nccl" / "include").mkdir()
+        major, minor, patch = map(int, NCCL_VERSION.split("."))
+        for name in ("nccl.h", "nccl_device.h"):
+            text = f"#define NCCL_VERSION_CODE {major * 10000 + minor * 100 + patch}\n"
+            (work / "nccl" / "include" / name).write_text(text, encoding="utf-8")
     _Process.answers = {
         "--version": f"Cuda compilation tools, release {request.cuda}, V{request.cuda}.0\n",
         "--list-gpu-arch": "".join(f"compute_{re.sub('[.af]', '', arch)}\n" for arch in request.archs.split()),
@@ -280,7 +291,7 @@ def load_upstream(request: Request, work: Path) -> tuple[Any, Any, Roots]:
     package.__path__ = [str(request.python_root / "flashinfer")]
     sys.modules["flashinfer"] = package
     try:
-        _stub_packages(request.cuda)
+        _stub_packages(request.cuda, request.provided.torch)
         aot: Any = importlib.import_module("flashinfer.aot")
         env: Any = importlib.import_module("flashinfer.jit.env")
         cpp_ext: Any = importlib.import_module("flashinfer.jit.cpp_ext")
@@ -322,28 +333,74 @@ def load_upstream(request: Request, work: Path) -> tuple[Any, Any, Roots]:
         **{name: request.third_party / name for name in ("cccl", "cutlass", "spdlog")},
         # Sources beside the Python code that launches them.
         "package": request.python_root / "flashinfer",
+        "cubins": work / "cubins",
+        **{f"{tree}/include": path for tree, path in request.provided.include_dirs.items()},
     }
     return aot, cpp_ext, Roots(tuple((name, os.path.normpath(root)) for name, root in roots.items()))
 
 
-def _answer_cubin_server(asked: list[str]) -> None:
-    """Answers for NVIDIA's cubin server, and notes in `asked` what was asked of it."""
-    loader: Any = importlib.import_module("flashinfer.jit.cubin_loader")
-    metainfo: Any = importlib.import_module("flashinfer.jit.trtllm_gen_metainfo")
+class CubinServer:
+    """Answers for NVIDIA's cubin server, from a directory of its files if there is one.
 
-    def get_artifact(file_name: str, *_: Any, **__: Any) -> bytes:
-        asked.append(file_name)
+    asked: what was asked of it since this was last cleared, if there is none.
+    given: the sha256 of each file that was given from the directory.
+    problems: what is wrong with the directory; with any, what upstream says of its modules is to be discarded.
+    """
+
+    def __init__(self, directory: Path | None, into: Path) -> None:
+        """Args: directory, of the server's files; into, where upstream expects them."""
+        self.asked: list[str] = []
+        self.given: dict[str, str] = {}
+        self.problems: dict[str, None] = {}
+        self._directory = directory
+        self._into = into
+
+    def answers(self) -> dict[Any, Callable[..., Any]]:
+        """What to call in place of upstream's functions."""
+        loader: Any = importlib.import_module("flashinfer.jit.cubin_loader")
+        metainfo: Any = importlib.import_module("flashinfer.jit.trtllm_gen_metainfo")
+        if self._directory:
+            return {loader.get_artifact: self._give, loader.ensure_symlink: self._copy}
+        return {
+            loader.get_artifact: self._note,
+            loader.get_meta_hash: lambda *_, **__: "of-the-cubin-server",
+            loader.verify_symlinked_headers: lambda *_, **__: None,
+            metainfo.write_filtered_metainfo: lambda *_, **__: None,
+        }
+
+    def _note(self, file_name: str, *_: Any, **__: Any) -> bytes:
+        self.asked.append(file_name)
         return b"of the cubin server\n"
 
-    def get_meta_hash(*_: Any, **__: Any) -> str:
-        return "of-the-cubin-server"
+    def _give(self, file_name: str, sha256: str, *_: Any, **__: Any) -> bytes:
+        assert self._directory
+        file_name = os.path.normpath(file_name)
+        path = self._directory / file_name
+        content = path.read_bytes() if path.is_file() else None
+        found = "no such file" if content is None else hashlib.sha256(content).hexdigest()
+        if content is None or found != sha256:
+            problem = (
+                f"{SETTINGS['cubins']}={self._directory} does not have {file_name} as FlashInfer pins it.\n"
+                f"  expected: sha256 {sha256}\n"
+                f"  found:    {found}\n"
+                "  To do: fill the directory with `flashinfer download-cubin` of the same version of FlashInfer, with "
+                "FLASHINFER_CUBIN_DIR set to it, or leave the setting out."
+            )
+            self.problems[problem] = None
+            raise UpstreamError(problem)
+        self.given[file_name] = sha256
+        target = self._into / file_name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        return content
 
-    answers: dict[Any, Callable[..., Any]] = {
-        loader.get_artifact: get_artifact,
-        loader.get_meta_hash: get_meta_hash,
-        loader.verify_symlinked_headers: lambda *_, **__: None,
-        metainfo.write_filtered_metainfo: lambda *_, **__: None,
-    }
+    def _copy(self, link: Any, target: Any) -> None:
+        """In place of a symbolic link, which would name a directory of this machine."""
+        shutil.copytree(target, link, copy_function=shutil.copyfile, dirs_exist_ok=True)
+
+
+def _replace_functions(answers: dict[Any, Callable[..., Any]]) -> None:
+    """Calls other functions in place of upstream's, wherever these were imported."""
     for name, module in sorted(sys.modules.items()):
         if name.startswith("flashinfer."):
             for attribute, value in list(vars(module).items()):
@@ -352,7 +409,7 @@ def _answer_cubin_server(asked: list[str]) -> None:
 
 
 def _isolate(
-    function: Callable[..., Any], asked: list[str], needing: dict[str, str], reason: str = ""
+    function: Callable[..., Any], server: CubinServer, needing: dict[str, str], reason: str = ""
 ) -> Callable[..., Any]:
     """A generator whose failure costs its own modules only.
 
@@ -361,7 +418,7 @@ def _isolate(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        asked.clear()
+        server.asked.clear()
         try:
             result = function(*args, **kwargs)
             # A generator function runs where it is caught.
@@ -369,7 +426,7 @@ def _isolate(
         except Exception as error:
             words = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
             return _Failed(f"{function.__name__}({', '.join(words)})", error)
-        if why := CUBIN_SERVER if asked else reason:
+        if why := CUBIN_SERVER if server.asked else reason:
             needing.update((spec.name, why) for spec in (result if isinstance(result, list) else [result]))
         return result
 
@@ -388,25 +445,25 @@ def _generators(module: Any) -> Iterator[str]:
             yield name
 
 
-def generate(aot: Any) -> tuple[list[Any], dict[str, str]]:
+def generate(aot: Any, server: CubinServer, has_nccl: bool) -> tuple[list[Any], dict[str, str]]:
     """Runs upstream's gen_all_modules with its default configuration.
 
     Returns:
       the specs (a `_Failed` in place of those of a generator that raised), and why some can't be built, by name.
     """
-    asked: list[str] = []
     needing: dict[str, str] = {}
     # gen_all_modules imports some generators where it needs them.
     homes = [(aot, "")]
-    for name, reason in (("comm", ""), ("attention", ""), (".moe_ep.kernel_src.sm120.cake_mxfp4_megamoe", NCCL)):
+    nccl = "" if has_nccl else NCCL
+    for name, reason in (("comm", ""), ("attention", ""), (".moe_ep.kernel_src.sm120.cake_mxfp4_megamoe", nccl)):
         try:
             homes.append((importlib.import_module(f".{name}", "flashinfer.jit"), reason))
         except ImportError:
             continue  # of another version of upstream; if it is needed, gen_all_modules says so
-    _answer_cubin_server(asked)
+    _replace_functions(server.answers())
     for home, reason in homes:
         for name in _generators(home):
-            setattr(home, name, _isolate(getattr(home, name), asked, needing, reason))
+            setattr(home, name, _isolate(getattr(home, name), server, needing, reason))
     config = aot.get_default_config()
     arguments = {
         name: aot.detect_sm_capabilities() if name == "sm_capabilities" else config[name.rstrip("_")]
@@ -459,16 +516,28 @@ def split_flags(flags: Iterable[str], shared: Sequence[str] = ()) -> Flags:
     return Flags(tuple(copts), tuple(early), late_only, tuple(sm_targets))
 
 
-def _includes_python(source: Path) -> bool:
-    text = source.read_text(encoding="utf-8", errors="replace") if source.is_file() else ""
-    return bool(re.search(r'^[ \t]*#[ \t]*include[ \t]*[<"]Python\.h[>"]', text, re.MULTILINE))
+def split_ldflags(flags: Iterable[str], provided: Sequence[str]) -> tuple[str, ...]:
+    """Upstream's flags for the linker, with the libraries in the `provided` directories by name (`-lnccl`).
+
+    Who loads a module has loaded these libraries before: where they lie here says nothing.
+    Raises UpstreamError for a flag that names another directory of this machine.
+    """
+    kept = []
+    for flag in flags:
+        path = re.sub("^(-L|-Wl,-rpath,)", "", flag)
+        if not path.startswith(tuple(f"{directory}/" for directory in provided)):
+            kept.append(flag)
+        elif match := re.fullmatch(r"lib(\w+)\.so(?:\.\d+)*", os.path.basename(flag)) if path == flag else None:
+            kept.append(f"-l{match[1]}")
+    return split_flags(kept).copts
 
 
 class Describer:
     """Turns upstream's specs into Specs."""
 
-    def __init__(self, cpp_ext: Any, roots: Roots) -> None:
+    def __init__(self, cpp_ext: Any, roots: Roots, provided: Provided) -> None:
         self._cpp_ext = cpp_ext
+        self._provided = provided
         self._roots = roots
         self._cuda_home = cpp_ext.get_cuda_path()
         self._nccl = os.environ["NCCL_HOME"]
@@ -502,10 +571,8 @@ class Describer:
         ]
         text = "\n".join(words)
         found = {
-            TORCH: _TORCH_ROOT in text,
-            NCCL: self._nccl in text,
-            # CUDA sources are not read: an edit of what is read asks upstream again.
-            PYTHON: any(_includes_python(source) for source in spec.sources if source.suffix != ".cu"),
+            TORCH: not self._provided.torch and _TORCH_ROOT in text,
+            NCCL: not self._provided.nccl and self._nccl in text,
             EMBEDDED: bool(spec.embedded_cubin_factory),
         }
         return [reason for reason, holds in found.items() if holds]
@@ -545,7 +612,7 @@ class Describer:
             sources.append(Source(src, flags.copts, includes, late))
         if len(sm_targets) > 1:
             raise UpstreamError(f"expected one list of SM targets for a module, found {sorted(sm_targets)}")
-        linkopts = split_flags(spec.extra_ldflags or ()).copts
+        linkopts = split_ldflags(spec.extra_ldflags or (), (self._nccl, _TORCH_ROOT))
         return Spec(spec.name, "", sm_targets.pop() if sm_targets else (), linkopts, tuple(sources))
 
     def write_ninja(self, spec: Any, directory: Path) -> None:
@@ -575,14 +642,17 @@ def describe_all(request: Request, work: Path, read: set[str]) -> dict[str, Any]
       UpstreamError: upstream is not as expected; the message names the module.
     """
     aot, cpp_ext, roots = load_upstream(request, work)
+    server = CubinServer(request.provided.cubins, work / "cubins")
     try:
-        specs, needing = generate(aot)
+        specs, needing = generate(aot, server, bool(request.provided.nccl))
     except Exception as error:
         raise UpstreamError(
             f"flashinfer.aot.gen_all_modules raised {error!r}; expected the modules of its default configuration; "
             "see whether it needs a package that is stubbed, or teach upstream.py"
         ) from error
-    describer = Describer(cpp_ext, roots)
+    if server.problems:
+        raise UpstreamError("\n".join(server.problems))
+    describer = Describer(cpp_ext, roots, request.provided)
     described = []
     for spec in specs:
         try:
@@ -596,6 +666,11 @@ def describe_all(request: Request, work: Path, read: set[str]) -> dict[str, Any]
     return {
         "cuda": request.cuda,
         "inputs": sorted(path.removeprefix(root) for path in read if path.startswith(root)),
+        # Whoever reads this sees by it that something that was provided has changed.
+        "provided": {
+            **{tree: digest(tree, path) for tree, path in request.provided.include_dirs.items()},
+            "cubins": server.given,
+        },
         "modules": [asdict(spec) for spec in sorted(described, key=lambda spec: spec.name)],
     }
 
@@ -606,7 +681,12 @@ def write(specs: dict[str, Any], env: Any, out: Path) -> None:
         stage = Path(holder) / "out"
         stage.mkdir()
         rendered = hashlib.sha256()
-        for name, source in (("generated", env.FLASHINFER_GEN_SRC_DIR), ("cached_ops", env.FLASHINFER_JIT_DIR)):
+        trees = {
+            "generated": env.FLASHINFER_GEN_SRC_DIR,
+            "cached_ops": env.FLASHINFER_JIT_DIR,
+            "cubins": env.FLASHINFER_CUBIN_DIR,
+        }
+        for name, source in trees.items():
             for path in sorted(source.rglob("*")):
                 if path.is_file() and not path.is_symlink() and path.suffix != ".lock":
                     label = f"{name}/{path.relative_to(source)}"
@@ -654,14 +734,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     cell = 'a CUDA label, its version and SM targets: "cu130=13.0:8.0 9.0a"; may be repeated'
     parser.add_argument("--cell", action="append", dest="cells", required=True, help=cell)
     parser.add_argument("--ninja", type=lambda p: Path(p).resolve(), help="directory for upstream's ninja files")
+    add_options(parser)
     options = vars(parser.parse_args(argv))
     cells = options.pop("cells")
+    try:
+        found = find_provided(**{option: options[option] for option in SETTINGS})
+    except ProvidedError as error:
+        print(f"upstream.py: error: {error}", file=sys.stderr)
+        return 1
     if len(cells) == 1:
         label, _, rest = cells[0].partition("=")
         cuda, _, archs = rest.partition(":")
         options["out"] /= label
+        for option in SETTINGS:
+            del options[option]
         try:
-            enumerate_one(Request(cuda=cuda, archs=archs, **options))
+            enumerate_one(Request(cuda=cuda, archs=archs, provided=found, **options))
         except UpstreamError as error:
             print(f"upstream.py: error: {label}: {error}", file=sys.stderr)
             return 1

@@ -1,4 +1,8 @@
-"""What is described of each module is what upstream's own ninja file for it says."""
+"""What is described of each module is what upstream's own ninja file for it says.
+
+With what is fetched, and with everything provided that a person may provide: real headers of NCCL and torch, made files of the
+cubin server.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import provisions
 import pytest
 from workspace import ROOT
 
@@ -29,7 +34,7 @@ ADDED = json.loads((IMPORTER / "deviations.json").read_text())["sources"]
 # What the description leaves out of a command line, and why.
 LEFT_OUT = {
     r"--threads=\d+": "how many processes nvcc starts; nvcc's steps are actions here",
-    r"-isystem .*/include/python3\.\d+": "spdlog alone includes Python.h, and is not built",
+    r"-isystem .*/include/python3\.\d+": "which Python's: who includes Python.h has the pinned one's, in the same place",
 }
 # Include directories that every command line has, in their order. What is between two numbers is the module's own.
 CCCL = ["@cccl@/cub", "@cccl@/libcudacxx/include", "@cccl@/thrust"]
@@ -99,11 +104,17 @@ def take_apart(source: str, words: list[str]) -> Command:
 
 def named(path: str) -> str:
     """`csrc/norm.cu` for `@csrc@/norm.cu`."""
-    return re.sub(r"^@(\w+)@", r"\1", path)
+    return re.sub(r"^@([\w/]+)@", r"\1", path)
 
 
-@pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def libraries(link: list[str]) -> list[str]:
+    """What a link has besides objects, with libraries that who loads the module has loaded by name."""
+    loaded = [re.sub(r"^/.*/nccl/lib/libnccl\.so\.2$", "-lnccl", word) for word in link]
+    return [word for word in loaded if not re.fullmatch(r"(-L|-Wl,-rpath,)/.*/(nccl|torch)/lib", word)]
+
+
+@pytest.fixture(scope="module", params=["nothing provided", "everything provided"])
+def described(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the importer makes of all modules, and upstream's ninja files in <label>.ninja/."""
     out = tmp_path_factory.mktemp("described")
     spec = find_spec("flashinfer")
@@ -120,6 +131,14 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"--first-party={package / 'data'}",
         f"--third-party={package / 'data'}",
     ]
+    if request.param == "everything provided":
+        provisions.cubins(package, out / "python", out / "cubins")
+        trees[0] = f"--python-root={out / 'python'}"
+        trees += [
+            f"--nccl={provisions.nccl()}",
+            f"--torch={provisions.torch(out / 'torch')}",
+            f"--cubins={out / 'cubins'}",
+        ]
     python = [sys.executable, "-E", "-s", "-B"]
     for label, cell in CELLS.items():
         options = [f"--site={site}", f"--out={out}", f"--cell={label}={cell}", f"--ninja={out / label}.ninja"]
@@ -154,7 +173,7 @@ def test_every_module(described: Path, label: str) -> None:
             if tu["src"].endswith(".cu"):
                 assert module["sm_targets"] == command.gencode, where
         assert link[:5] == ["-shared", "-L$cuda_home/lib64", "-L$cuda_home/lib64/stubs", "-lcudart", "-lcuda"], name
-        assert module["linkopts"] == link[5:], name
+        assert module["linkopts"] == libraries(link[5:]), name
 
 
 def test_nothing_is_missing(described: Path) -> None:
@@ -166,3 +185,13 @@ def test_nothing_is_missing(described: Path) -> None:
         assert sorted(statuses) == sorted(path.stem for path in (described / f"{label}.ninja").iterdir())
         assert {name for name, status in statuses.items() if status == "built"} == set(modules)
         assert all(statuses.values())
+        if (described / "cubins").exists():
+            reasons = {status for status in statuses.values() if status != "built"}
+            assert reasons == {"embeds cubins that are compiled apart"}
+
+
+def test_paths_of_this_machine(described: Path) -> None:
+    """Nothing that the importer writes says where something lies that was provided."""
+    for path in (described / "all").rglob("*"):
+        if path.suffix in (".bazel", ".bzl", ".json", ".txt"):
+            assert str(described) not in path.read_text()

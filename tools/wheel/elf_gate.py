@@ -82,7 +82,10 @@ SYSTEM_LIBRARIES = frozenset(
 )
 
 # What the driver has, and what the runtime that loads a module has loaded before.
-LOADED_LIBRARIES = frozenset(("libcuda.so.1", "libnccl.so.2", "libtvm_ffi.so"))
+LOADED_LIBRARIES = frozenset(
+    """libc10.so libc10_cuda.so libcuda.so.1 libnccl.so.2 libtorch.so libtorch_cpu.so libtorch_cuda.so libtorch_python.so
+    libtvm_ffi.so""".split()
+)
 
 # The number in the sonames of CUDA's libraries, by CUDA major: what NVIDIA's wheels of 12.x and 13.x ship.
 _CUDA_LIBRARIES = {
@@ -97,9 +100,9 @@ _CUDA_LIBRARIES = {
 }
 
 # Libraries whose symbols have no versions, by what the names of these begin with: the driver's, those that the link finds as
-# //toolchains/cuda:stub_<library>, and the C API of tvm_ffi (tvm/ffi/c_api.h), which has loaded itself before it loads a module.
+# //toolchains/cuda:stub_<library>, and the C APIs of tvm_ffi (tvm/ffi/c_api.h) and of Python, which are there before a module is loaded.
 _OWNERS = (
-    (re.compile("TVMFFI"), ()),
+    (re.compile("TVMFFI|_?Py"), ()),
     (re.compile("cu[A-Z]"), ("libcuda",)),
     (re.compile("cublasLt"), ("libcublasLt", "libcublas")),
     (re.compile("cublas"), ("libcublas",)),
@@ -369,6 +372,8 @@ def _check_symbols(name: str, elf: Elf, facts: ElfFacts) -> Iterator[str]:
     versioned = {symbol for symbols in elf.symbols_by_version().values() for symbol in symbols}
     linked = {soname.partition(".so")[0] for soname in facts.needed}
     missing: dict[str, list[str]] = {}
+    if any(soname.startswith(("libtorch", "libc10")) for soname in linked):
+        return  # it has C++ symbols of any name
     for symbol in elf.symbols(".dynsym"):
         if symbol.section != SHN_UNDEF or symbol.binding != STB_GLOBAL or not symbol.name or symbol.name in versioned:
             continue

@@ -6,6 +6,9 @@ load("//tools/fetch:defs.bzl", "fetch_pypi")
 visibility(["//kernels/flashinfer"])
 
 _CHECKOUT = "FLASHINFER_CHECKOUT"
+
+# Option of upstream.py and importer.py -> the setting that names the directory.
+_PROVIDED = {"cubins": "FLASHINFER_CUBINS", "nccl": "FLASHINFER_NCCL", "torch": "FLASHINFER_TORCH"}
 _PROFILE = "FLASHINFER_PROFILE"
 _PROFILES = ["core", "full", "serving"]
 
@@ -14,15 +17,18 @@ _PROFILES = ["core", "full", "serving"]
 # while the server runs. Loaded through here, it is loaded for packages after the extension is done.
 _MATRIX = ["ASSET_LIMIT", "COMPRESSION_LEVEL", "CUBIN_GROUPS", "CUDA_VERSIONS", "GROWTH_LIMIT", "HOST_GROUPS", "RELEASE", "WHEELS", "sm_targets_of_label"]
 
+def _refuse_tmp(setting, directory):
+    if (directory + "/").startswith("/tmp/"):
+        fail(("%s=%s lies in /tmp, which actions do not see: they have a /tmp of their own.\n  expected: a directory elsewhere\n" +
+              "  To do: move it, for instance into your home directory.") % (setting, directory))
+
 def _trees(rctx):
     """The directories that hold `flashinfer/`, and `csrc/` and `include/`: of a checkout, else the pinned sources'."""
     checkout = rctx.getenv(_CHECKOUT)
     if not checkout:
         root = rctx.path(rctx.attr.sources).dirname.get_child("files")
         return root, root.get_child("flashinfer/data"), False
-    if (checkout + "/").startswith("/tmp/"):
-        fail(("%s=%s lies in /tmp, which actions do not see: they have a /tmp of their own.\n  expected: a directory elsewhere\n" +
-              "  To do: move it, for instance into your home directory.") % (_CHECKOUT, checkout))
+    _refuse_tmp(_CHECKOUT, checkout)
     root = rctx.path(checkout)
     for first_party in [root.get_child("flashinfer/data"), root]:
         if first_party.get_child("csrc").exists and first_party.get_child("include").exists and root.get_child("flashinfer/jit").exists:
@@ -31,9 +37,37 @@ def _trees(rctx):
           "  To do: give the absolute path of a git checkout or of an unpacked flashinfer-python wheel, or leave it out to build the pinned sources.") %
          (_CHECKOUT, checkout))
 
+def _provided(rctx):
+    """The directories that a person provides, by option."""
+    rctx.watch(Label("//kernels/flashinfer:provided.py"))
+    directories = {}
+    for option, setting in _PROVIDED.items():
+        directory = rctx.getenv(setting)
+        if directory:
+            _refuse_tmp(setting, directory)
+            if not directory.startswith("/"):
+                fail("%s=%s: expected an absolute path.\n  To do: give one, as in --repo_env=%s=$PWD/%s" % (setting, directory, setting, directory))
+            directories[option] = directory
+    return directories
+
 def _arguments(rctx, python_root, first_party):
     third_party = rctx.path(rctx.attr.sources).dirname.get_child("files/flashinfer/data")
-    return ["--python-root", python_root, "--first-party", first_party, "--third-party", third_party]
+    arguments = ["--python-root", python_root, "--first-party", first_party, "--third-party", third_party]
+    for option, directory in _provided(rctx).items():
+        arguments += ["--" + option, directory]
+    return arguments
+
+def _watch_provided(rctx, specs):
+    """What is provided is read again when a file of the cubin server's changes, or a header that tells the version."""
+    directories = _provided(rctx)
+    files = {
+        "cubins": [file for spec in specs for file in spec["provided"]["cubins"]],
+        "nccl": ["include/nccl.h", "nvidia/nccl/include/nccl.h"],
+        "torch": ["version.py", "torch/version.py"],
+    }
+    for option, directory in directories.items():
+        for file in {file: None for file in files[option]}:
+            rctx.watch(rctx.path(directory).get_child(file))
 
 def _flashinfer_upstream_repository_impl(rctx):
     python_root, first_party, is_checkout = _trees(rctx)
@@ -52,10 +86,12 @@ def _flashinfer_upstream_repository_impl(rctx):
     execute_python(rctx, Label("//kernels/flashinfer:upstream.py"), arguments)
     rctx.delete("site")
     rctx.file("BUILD.bazel")
+    specs = [json.decode(rctx.read(label + "/specs.json")) for label in rctx.attr.cells]
+    _watch_provided(rctx, specs)
     if is_checkout:
         # What the generators read: an edit of it may change what they say. Single files are watched: where directories
         # are, Bazel fails after the checkout has been deleted, instead of fetching again.
-        inputs = {f: None for label in rctx.attr.cells for f in json.decode(rctx.read(label + "/specs.json"))["inputs"]}
+        inputs = {f: None for spec in specs for f in spec["inputs"]}
         for file in inputs:
             rctx.watch(python_root.get_child(file))
 
@@ -63,7 +99,12 @@ flashinfer_upstream_repository = repository_rule(
     implementation = _flashinfer_upstream_repository_impl,
     doc = """What upstream's generators say of all modules, for each CUDA label: `<label>/specs.json`, and the sources that they render.
 
-With --repo_env=FLASHINFER_CHECKOUT=/absolute/path the generators are those of a checkout.""",
+With --repo_env=FLASHINFER_CHECKOUT=/absolute/path the generators are those of a checkout. Settings of the same form name
+what some modules need and is not fetched, in whose absence they are not described but listed with the reason:
+
+- `FLASHINFER_NCCL`: the directory of NCCL, of which the headers are used
+- `FLASHINFER_TORCH`: the directory of a torch that was built with CUDA, of which the headers are used
+- `FLASHINFER_CUBINS`: a directory as `flashinfer download-cubin` fills it""",
     attrs = {
         "cells": attr.string_dict(mandatory = True, doc = "CUDA label -> CUDA version, a colon, and the SM targets that upstream's generators are told."),
         "lock": attr.label(mandatory = True, doc = "Pins of what the generators import."),

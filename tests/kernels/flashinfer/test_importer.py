@@ -29,6 +29,11 @@ FILES = {
     "cutlass/include/x.h": "",
     "cccl/cub/x.h": "",
     "spdlog/include/spdlog.h": "",
+    "csrc/nccl.cu": "#include <nccl.h>\n__global__ void k();\n",
+    "nccl/include/nccl.h": "#define NCCL_MAJOR 2\n#define NCCL_MINOR 30\n#define NCCL_PATCH 7\n#include <nccl_device.h>\n",
+    "nccl/include/nccl_device.h": "#include <nccl_device/core.h>\n",
+    "nccl/include/nccl_device/core.h": "#include <cublas_v2.h>\n",
+    "nccl/include/of_another.h": "",
 }
 
 
@@ -57,6 +62,8 @@ PLAIN = spec(
 )
 MOE = spec("moe", source("package/ops/moe.cu"))
 MADE = spec("made", source("generated/made/k.cu"), source("generated/made/part/k.cu"))
+WITH_NCCL = spec("with_nccl", source("csrc/nccl.cu", includes=("nccl/include", "nccl/include/nccl_device")))
+WITH_CUBINS = spec("with_cubins", source("csrc/k.cu", '-DBODY="meta.h"', includes=("cubins/x/include",)))
 SERVED = spec("served", reason="needs NCCL")
 
 
@@ -123,7 +130,14 @@ class ProgramTest(unittest.TestCase):
 
     deviations: dict[str, Any] = {"sources": {}, "fewer_kernels": {}}
 
-    def run_importer(self, labels: tuple[str, ...], patterns: list[str], core: tuple[str, ...] = (), **env: str) -> Any:
+    def run_importer(
+        self,
+        labels: tuple[str, ...],
+        patterns: list[str],
+        core: tuple[str, ...] = (),
+        options: tuple[str, ...] = (),
+        **env: str,
+    ) -> Any:
         (self.root / "deviations.json").write_text(json.dumps(self.deviations), encoding="utf-8")
         for name, modules in (("profile", patterns), ("core", list(core))):
             (self.root / f"{name}.json").write_text(json.dumps({"modules": modules}), encoding="utf-8")
@@ -135,7 +149,7 @@ class ProgramTest(unittest.TestCase):
             f"--core={self.root / 'core.json'}",
             f"--deviations={self.root / 'deviations.json'}",
         ]
-        command += ["--module-bzl=@@//:module.bzl", "--defs-bzl=@@//:defs.bzl", f"--out={self.out}"]
+        command += ["--module-bzl=@@//:module.bzl", "--defs-bzl=@@//:defs.bzl", f"--out={self.out}", *options]
         command += [f"--specs={self.root / label}" for label in labels]
         return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
 
@@ -231,6 +245,43 @@ class ProgramTest(unittest.TestCase):
         self.imported(("cu130",), ["*"])
         self.assertIn('"package/ops/moe.cu"', (self.out / "BUILD.bazel").read_text())
         self.assertEqual(json.loads((self.out / "sources.json").read_text()), ["flashinfer/ops/moe.cu"])
+
+    def test_headers_that_are_provided(self) -> None:
+        self.upstream("cu130", WITH_NCCL)
+        self.imported(("cu130",), ["*"], options=(f"--nccl={self.root / 'in' / 'nccl'}",))
+        [tu] = json.loads((self.out / "cu130" / "modules.json").read_text())["with_nccl"]["tus"]
+        self.assertEqual(tu["includes"], ["nccl/include", "nccl/include/nccl_device"])
+        # A header of NCCL's that one of NCCL's includes is followed.
+        self.assertEqual((tu["hdrs"], tu["third_party"], tu["toolkit_components"]), ([], ["cccl"], ["cublas"]))
+        headers = sorted(str(path.relative_to(self.out)) for path in (self.out / "nccl").rglob("*.h"))
+        names = ["nccl.h", "nccl_device.h", "nccl_device/core.h"]
+        self.assertEqual(headers, [f"nccl/include/{name}" for name in names])
+        root = (self.out / "BUILD.bazel").read_text()
+        self.assertIn('hdrs = [directory.split("/")[0] + "/include"]', root)
+        self.assertLess(root.index("that a person provides"), root.index('"nccl/include/nccl_device"'))
+
+    def test_headers_that_no_module_of_the_profile_needs_are_left_out(self) -> None:
+        self.upstream("cu130", PLAIN, WITH_NCCL)
+        self.imported(("cu130",), ["plain"], options=(f"--nccl={self.root / 'in' / 'nccl'}",))
+        self.assertFalse((self.out / "nccl").exists())
+
+    def test_headers_that_are_missing(self) -> None:
+        self.upstream("cu130", WITH_NCCL)
+        self.assert_fails("modules in --specs search nccl/include; expected --nccl", ("cu130",), ["*"])
+        message = "FLASHINFER_NCCL=.*/csrc does not have what it is given for"
+        self.assert_fails(message, ("cu130",), ["*"], options=(f"--nccl={self.root / 'in' / 'csrc'}",))
+
+    def test_files_of_the_cubin_server_are_taken_over(self) -> None:
+        self.upstream("cu130", WITH_CUBINS)
+        for name in ("cubins/x/include/meta.h", "cubins/x/include/unused.h"):
+            (self.root / "cu130" / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / "cu130" / name).write_text("")
+        self.imported(("cu130",), ["*"])
+        [tu] = json.loads((self.out / "cu130" / "modules.json").read_text())["with_cubins"]["tus"]
+        self.assertEqual(tu["hdrs"], ["cubins/x/include/meta.h"])
+        files = [str(path.relative_to(self.out)) for path in (self.out / "cubins").rglob("*.h")]
+        self.assertEqual(files, ["cubins/x/include/meta.h"])
+        self.assertEqual(json.loads((self.out / "sources.json").read_text()), ["csrc/k.cu"])
 
     def test_lists_say_of_every_module_what_it_is(self) -> None:
         self.upstream("cu128", PLAIN, SERVED)

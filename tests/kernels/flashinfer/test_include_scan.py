@@ -145,6 +145,15 @@ class ThirdPartyTest(ScanCase):
                 self.assertEqual(closure.third_party, expected)
                 self.assertFalse(closure.device_code)
 
+    def test_python_is_needed_by_what_includes_its_header(self) -> None:
+        files = {
+            "csrc/a.cc": '#include "a.h"\n',
+            "csrc/a.h": '#include "Python.h"\n',
+            "csrc/b.cc": "#include <python.h>\n",
+        }
+        self.assertEqual(self.scan(files, "csrc/a.cc").third_party, ("python",))
+        self.assertEqual(self.scan(files, "csrc/b.cc").third_party, ())
+
     def test_toolkit_components(self) -> None:
         closure = self.scan(
             {

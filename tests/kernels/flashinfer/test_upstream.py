@@ -6,6 +6,7 @@ PYTHONPATH=kernels/flashinfer python3 -m unittest discover -s tests/kernels/flas
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -17,6 +18,9 @@ from typing import Any
 
 import upstream
 
+META = "// of the cubin server\n"
+META_SHA256 = hashlib.sha256(META.encode()).hexdigest()
+
 # What upstream.py uses of FlashInfer, in its shapes (0.7.4). ASKED names what gen_all_modules asks for.
 FLASHINFER = {
     "flashinfer/jit/__init__.py": "import torch.library\nfrom . import cpp_ext, env\n",
@@ -24,10 +28,13 @@ FLASHINFER = {
     "flashinfer/jit/attention.py": "",
     "flashinfer/jit/cubin_loader.py": """
 def get_artifact(file_name, sha256): raise OSError("no network")
-def get_meta_hash(checksums): raise OSError("no network")
-def verify_symlinked_headers(): raise OSError("no network")
+def get_meta_hash(checksums): return checksums.decode().split()[0]
+def verify_symlinked_headers(*a): raise OSError("not what is pinned")
+def ensure_symlink(link, target):
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target)
 """,
-    "flashinfer/jit/trtllm_gen_metainfo.py": "def write_filtered_metainfo(*a): raise OSError('no network')\n",
+    "flashinfer/jit/trtllm_gen_metainfo.py": "def write_filtered_metainfo(dest, source): dest.write_bytes(source)\n",
     "flashinfer/jit/env.py": """
 import os, pathlib
 FLASHINFER_DATA = pathlib.Path(__file__).parents[1] / "data"
@@ -36,6 +43,7 @@ CCCL_INCLUDE_DIRS = [FLASHINFER_DATA / "cccl" / "cub"]
 SPDLOG_INCLUDE_DIR = FLASHINFER_DATA / "spdlog" / "include"
 FLASHINFER_GEN_SRC_DIR = pathlib.Path(os.environ["FLASHINFER_WORKSPACE_BASE"]) / "x" / "generated"
 FLASHINFER_JIT_DIR = pathlib.Path(os.environ["FLASHINFER_WORKSPACE_BASE"]) / "x" / "cached_ops"
+FLASHINFER_CUBIN_DIR = pathlib.Path(os.environ["FLASHINFER_CUBIN_DIR"])
 """,
     "flashinfer/jit/cpp_ext.py": """
 import os, subprocess, sysconfig
@@ -60,11 +68,12 @@ def build_cuda_cflags(common, extra=None):
     return ["$common_cflags", *gencode, "--threads=1", *extra]
 """,
     "flashinfer/aot.py": """
-import os, socket, subprocess, types
+import os, pathlib, socket, subprocess, types
 import pynvml, requests, torch
 from torch.utils.cpp_extension import include_paths
 from .jit import env
-from .jit.cubin_loader import get_artifact
+from .jit.cubin_loader import ensure_symlink, get_artifact, get_meta_hash
+from .jit.trtllm_gen_metainfo import write_filtered_metainfo
 CSRC = env.FLASHINFER_CSRC_DIR if hasattr(env, "FLASHINFER_CSRC_DIR") else None
 @torch.library.custom_op("x")
 def decorated(x: torch.Tensor | None): ...
@@ -85,13 +94,22 @@ def gen_rendered_modules(names):
 def gen_dtype_module():
     return spec(f"a_{torch.half}_{torch.float8_e4m3fn.itemsize}_{torch.version.cuda}", [env.FLASHINFER_CSRC_DIR / "k.cu"])
 def gen_served_module():
-    assert get_artifact("x/checksums.txt", "00")
-    return spec("served", [])
+    meta_hash = get_meta_hash(get_artifact("x/checksums.txt", "CHECKSUMS_SHA256"))
+    metainfo = get_artifact("x/include/meta.h", meta_hash)
+    own = env.FLASHINFER_GEN_SRC_DIR / "export" / "served"
+    ensure_symlink(own / "include", env.FLASHINFER_CUBIN_DIR / "x" / "include")
+    write_filtered_metainfo(own / "meta.h", metainfo)
+    return spec("served", [env.FLASHINFER_CSRC_DIR / "k.cu"], extra_include_dirs=[own, env.FLASHINFER_CUBIN_DIR / "x"],
+        extra_cuda_cflags=[f'-DMETA_HASH=\\\\"{meta_hash}\\\\"'])
 def gen_torch_module():
-    return spec("with_torch", [], extra_cuda_cflags=["-isystem " + include_paths()[0]])
+    ldflags = ["-L/needs/torch/lib", "-lc10"]
+    dirs = [pathlib.Path(path) for path in include_paths(device_type="cuda")]
+    return spec("with_torch", [env.FLASHINFER_CSRC_DIR / "k.cu"], extra_include_dirs=dirs, extra_ldflags=ldflags)
 def gen_nccl_module():
-    return spec("with_nccl", [], extra_ldflags=["-L" + os.environ["NCCL_HOME"]])
-def gen_python_module(): return spec("python", [env.FLASHINFER_CSRC_DIR / "python.cc"])
+    home = pathlib.Path(os.environ["NCCL_HOME"])
+    ldflags = ["-lcuda", str(home / "lib" / "libnccl.so.2"), f"-Wl,-rpath,{home / 'lib'}"]
+    dirs = [home / "include", home / "include" / "nccl_device"]
+    return spec("with_nccl", [env.FLASHINFER_CSRC_DIR / "k.cu"], extra_include_dirs=dirs, extra_ldflags=ldflags)
 def gen_embedded_module(): return spec("embedded", [], embedded_cubin_factory=print)
 def gen_absent_module(): return spec("absent", [env.FLASHINFER_CSRC_DIR / "absent.cu"])
 def gen_linked_module(): return spec("linked", [], needs_device_linking=True)
@@ -109,10 +127,17 @@ def gen_all_modules(asked_, sm_capabilities):
     return specs
 """,
     "data/csrc/k.cu": "",
+    "provided/nccl/include/nccl.h": "#define NCCL_MAJOR 2\n#define NCCL_MINOR 30\n#define NCCL_PATCH 7\n",
+    "provided/nccl/include/nccl_device.h": "",
+    "provided/nccl/include/nccl_device/core.h": "",
+    "provided/torch/include/torch/library.h": "",
+    "provided/torch/include/torch/csrc/api/include/torch/all.h": "",
+    "provided/torch/include/c10/cuda/impl/cuda_cmake_macros.h": "",
+    "provided/cubins/x/checksums.txt": f"{META_SHA256}  include/meta.h\n",
+    "provided/cubins/x/include/meta.h": META,
     "data/csrc/own/own.h": "",
     "data/csrc/late/late.h": "",
     "data/csrc/host.cc": "",
-    "data/csrc/python.cc": "# include <Python.h>\n",
     "data/include/x.h": "",
     "data/cutlass/include/x.h": "",
     "data/cccl/cub/x.h": "",
@@ -168,17 +193,28 @@ class ProgramTest(unittest.TestCase):
             path = self.root / "in" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+        checksums = (self.root / "in/provided/cubins/x/checksums.txt").read_bytes()
+        self.pinned = hashlib.sha256(checksums).hexdigest()
         self.out = self.root / "out"
 
-    def run_program(self, *calls: str, cells: tuple[str, ...] = ("cu130=13.0:8.0 9.0a",), **env: str) -> Any:
+    def run_program(
+        self,
+        *calls: str,
+        cells: tuple[str, ...] = ("cu130=13.0:8.0 9.0a",),
+        provided: tuple[str, ...] = (),
+        **env: str,
+    ) -> Any:
         """Runs the program; gen_all_modules asks for what `calls` say."""
         aot = self.root / "in" / "flashinfer" / "aot.py"
-        aot.write_text(FLASHINFER["flashinfer/aot.py"] + f"ASKED = {list(calls)!r}\n", encoding="utf-8")
+        text = FLASHINFER["flashinfer/aot.py"].replace("CHECKSUMS_SHA256", self.pinned)
+        aot.write_text(text + f"ASKED = {list(calls)!r}\n", encoding="utf-8")
         root = str(self.root / "in")
         command = [sys.executable, "-B", upstream.__file__, "--python-root", root, "--first-party", root + "/data"]
         command += ["--third-party", root + "/data", "--site", root, "--out", str(self.out)]
         for cell in cells:
             command += ["--cell", cell]
+        for option in provided:
+            command += [f"--{option}", f"{root}/provided/{option}"]
         return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
 
     def specs(self, *calls: str, **kwargs: Any) -> dict[str, Any]:
@@ -187,10 +223,10 @@ class ProgramTest(unittest.TestCase):
         specs = json.loads((self.out / "cu130" / "specs.json").read_text(encoding="utf-8"))
         return {spec["name"]: spec for spec in specs["modules"]}
 
-    def assert_fails(self, message: str, *calls: str) -> None:
-        result = self.run_program(*calls)
+    def assert_fails(self, message: str, *calls: str, provided: tuple[str, ...] = ()) -> None:
+        result = self.run_program(*calls, provided=provided)
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertRegex(result.stderr, "^upstream.py: error: cu130: .*" + message)
+        self.assertRegex(result.stderr, "(?s)^upstream.py: error: cu130: .*" + message)
         self.assertNotIn("Traceback", result.stderr)
         self.assertEqual(list(self.out.iterdir()), [], "something was left behind")
 
@@ -221,7 +257,7 @@ class ProgramTest(unittest.TestCase):
         )
 
     def test_what_is_missing_is_named_with_its_reason(self) -> None:
-        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl", "python", "embedded", "plain")]
+        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl", "embedded", "plain")]
         specs = self.specs(*calls, "gen_failing_module(1)")
         self.assertEqual(
             {name: spec["reason"] for name, spec in specs.items()},
@@ -229,12 +265,70 @@ class ProgramTest(unittest.TestCase):
                 "served": "needs files of NVIDIA's cubin server",
                 "with_torch": "needs the headers and libraries of CUDA's torch",
                 "with_nccl": "needs NCCL",
-                "python": "needs Python's headers",
                 "embedded": "embeds cubins that are compiled apart",
                 "plain": "",
                 "gen_failing_module(1)": "upstream's generator raised OSError('broken')",
             },
         )
+
+    def test_nccl_that_is_provided(self) -> None:
+        spec = self.specs("gen_nccl_module()", "gen_torch_module()", provided=("nccl",))
+        self.assertEqual(spec["with_nccl"]["reason"], "")
+        self.assertEqual(spec["with_nccl"]["linkopts"], ["-lcuda", "-lnccl"])
+        self.assertEqual(spec["with_nccl"]["sources"][0]["includes"], ["nccl/include", "nccl/include/nccl_device"])
+        self.assertEqual(spec["with_torch"]["reason"], "needs the headers and libraries of CUDA's torch")
+
+    def test_torch_that_is_provided(self) -> None:
+        spec = self.specs("gen_nccl_module()", "gen_torch_module()", provided=("torch",))
+        self.assertEqual(spec["with_torch"]["reason"], "")
+        self.assertEqual(spec["with_torch"]["linkopts"], ["-lc10"])
+        includes = ["torch/include", "torch/include/torch/csrc/api/include"]
+        self.assertEqual(spec["with_torch"]["sources"][0]["includes"], includes)
+        self.assertEqual(spec["with_nccl"]["reason"], "needs NCCL")
+
+    def test_files_of_the_cubin_server_that_are_provided(self) -> None:
+        spec = self.specs("gen_served_module()", provided=("cubins",))["served"]
+        self.assertEqual(spec["reason"], "")
+        self.assertEqual(spec["sources"][0]["includes"], ["generated/export/served", "cubins/x"])
+        self.assertIn(f'-DMETA_HASH="{META_SHA256}"', spec["sources"][0]["copts"])
+        out = self.out / "cu130"
+        for file in (
+            "generated/export/served/meta.h",
+            "generated/export/served/include/meta.h",
+            "cubins/x/include/meta.h",
+        ):
+            self.assertEqual((out / file).read_text(), META)
+        given = json.loads((out / "specs.json").read_text(encoding="utf-8"))["provided"]["cubins"]
+        self.assertEqual(given, {"x/checksums.txt": self.pinned, "x/include/meta.h": META_SHA256})
+        written = [path for path in (self.root / "in/provided/cubins").rglob("*") if path.is_file()]
+        self.assertEqual(len(written), 2, "the directory that was provided was written to")
+
+    def test_where_provided_directories_lie_says_nothing(self) -> None:
+        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl")]
+        outputs = []
+        for home in ("here", "somewhere/else"):
+            self.out = self.root / f"out of {home}".replace("/", " ")
+            (self.root / home).parent.mkdir(exist_ok=True)
+            (self.root / "in").rename(self.root / home)
+            (self.root / "in").symlink_to(self.root / home)
+            self.specs(*calls, provided=("cubins", "nccl", "torch"))
+            (self.root / "in").unlink()
+            (self.root / home).rename(self.root / "in")
+            files = sorted(path for path in self.out.rglob("*") if path.is_file())
+            outputs.append({str(p.relative_to(self.out)): p.read_bytes() for p in files})
+        self.assertEqual(outputs[0], outputs[1])
+        self.assertFalse([name for name, content in outputs[0].items() if str(self.root).encode() in content])
+
+    def test_files_of_the_cubin_server_that_are_not_as_pinned(self) -> None:
+        cubins = self.root / "in/provided/cubins"
+        (cubins / "x/include/meta.h").write_text("another")
+        other = hashlib.sha256(b"another").hexdigest()
+        words = rf"FLASHINFER_CUBINS={cubins} does not have x/include/meta\.h as FlashInfer pins it.*"
+        words += f"expected: sha256 {META_SHA256}.*found: +{other}.*To do: .*download-cubin"
+        self.assert_fails(words, "gen_served_module()", provided=("cubins",))
+        (cubins / "x/checksums.txt").unlink()
+        words = r"does not have x/checksums\.txt as FlashInfer pins it.*found: +no such file"
+        self.assert_fails(words, "gen_served_module()", "gen_plain_module()", provided=("cubins",))
 
     def test_no_program_and_no_network(self) -> None:
         reasons = [s["reason"] for s in self.specs("gen_program_module()", "gen_socket_module()").values()]

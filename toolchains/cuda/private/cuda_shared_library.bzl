@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":actions.bzl", "STEP_ATTRS", "TOOLCHAINS", "run_step", "toolchains")
-load(":providers.bzl", "CubinInfo", "CudaModuleInfo", "CudaObjectInfo")
+load(":providers.bzl", "CubinInfo", "CudaModuleInfo", "CudaObjectInfo", "CudaStubInfo")
 load(":settings.bzl", "FatbinCompressionInfo", "host_transition")
 load(":sm_targets.bzl", "sm_target_key")
 
@@ -72,7 +72,9 @@ def _cuda_shared_library_impl(ctx):
             for library in linker_input.libraries:
                 linked += library.pic_objects or library.objects or [library.pic_static_library or library.static_library]
 
-    stubs = depset(ctx.files.stubs + ctx.files._driver).to_list()
+    stubs = [target[CudaStubInfo] for target in ctx.attr.stubs + [ctx.attr._driver]]
+    needed = [stub.library for stub in stubs if not stub.has_functions]
+    called = depset([stub.library for stub in stubs if stub.has_functions]).to_list()
     library = ctx.actions.declare_file("%s/%s.so" % (ctx.label.name, name))
     arguments = ctx.actions.args()
     arguments.add("-shared")
@@ -88,11 +90,12 @@ def _cuda_shared_library_impl(ctx):
     # As upstream does, but a module that does not call a library need not find it when it is loaded.
     arguments.add_all(["-Wl,--as-needed", "-l:libcudart.so." + cuda.version.split(".")[0]])
     arguments.add_all(ctx.attr.linkopts)
-    arguments.add_all(stubs)
+    arguments.add_all(called)
+    arguments.add_all(needed, before_each = "-Wl,--no-as-needed")
     ctx.actions.run(
         executable = cc.compiler_executable,
         arguments = [arguments],
-        inputs = depset(linked + ctx.files.link_late + stubs + [cuda.libs], transitive = [cc.all_files]),
+        inputs = depset(linked + ctx.files.link_late + called + needed + [cuda.libs], transitive = [cc.all_files]),
         outputs = [library],
         mnemonic = "CudaLink",
         progress_message = "Linking %s for %s, CUDA %s" % (name, cuda.cpu, cuda.version),
@@ -125,8 +128,8 @@ Errors: two SM targets whose host stubs differ (names the TU and the SM targets)
         "linkopts": attr.string_list(doc = "More flags for the linker."),
         "objects": attr.label_list(providers = [CudaObjectInfo], mandatory = True, doc = "`cuda_object` targets: every TU."),
         "sm_targets": attr.string_list(doc = "All SM targets that the module can be built for, for the check of what a wheel promises and for messages."),
-        "stubs": attr.label_list(allow_files = [".so"], doc = "Libraries of CUDA that the module may call, as `//toolchains/cuda:stub_<library>`: `cublas`, `cublasLt`, `nvrtc`. Every module may call the driver's."),
-        "_driver": attr.label(default = "//toolchains/cuda:stub_cuda", allow_files = [".so"]),
+        "stubs": attr.label_list(providers = [CudaStubInfo], doc = "Libraries that the module may call, as `//toolchains/cuda:stub_<library>`: `cublas`, `cublasLt`, `nccl`, `nvrtc`, and torch's. Every module may call the driver's."),
+        "_driver": attr.label(default = "//toolchains/cuda:stub_cuda", providers = [CudaStubInfo]),
         "_fatbin_compression": attr.label(default = "//toolchains/cuda:fatbin_compression"),
         "_fatbin_step": attr.label(default = "//toolchains/cuda/private:fatbin_step.py", allow_single_file = True),
     },

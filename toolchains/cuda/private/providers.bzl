@@ -34,6 +34,14 @@ CudaObjectInfo = provider(
     },
 )
 
+CudaStubInfo = provider(
+    doc = "A library to link against, in place of the one that is loaded.",
+    fields = {
+        "has_functions": "bool: whether it has the real one's functions, so that the linker sees whether it is needed",
+        "library": "File: the shared library",
+    },
+)
+
 CudaModuleInfo = provider(
     doc = "One linked module.",
     fields = {

@@ -1,4 +1,4 @@
-"""Makes a library that has the functions which a header declares, and nothing in them.
+"""Makes a library that has the functions which a header declares, and nothing in them; or one without functions.
 
     stub_step.py --cxx CXX --header cuda.h --functions 'cu[A-Z]' --soname libcuda.so.1 --out libcuda.so [-- directories]
 
@@ -18,22 +18,29 @@ from pathlib import Path
 def functions(text: str, start: str) -> list[str]:
     """The functions that preprocessed text declares and does not define, whose names begin as the pattern `start` says."""
     # What inline functions call counts as well; it is declared anyway.
-    declared = re.findall(rf"\b({start}\w*)\s*\([^{{}};]*;", text)
-    return sorted(set(declared))
+    found = re.findall(rf"\b({start}\w*)\s*\([^{{}};]*;", text)
+    return sorted(set(found))
+
+
+def declared(args: argparse.Namespace) -> list[str]:
+    """The functions of the header that the command line names."""
+    include = [word for directory in args.directories for word in ("-isystem", directory)]
+    preprocess = [args.cxx, "-E", "-P", "-x", "c++", *include, "-include", args.header, "/dev/null"]
+    text = subprocess.run(preprocess, stdout=subprocess.PIPE, check=True, text=True).stdout
+    return functions(text, args.functions)
 
 
 def main(argv: list[str]) -> int:
     """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option in ("cxx", "header", "functions", "soname", "out"):
+    for option in ("cxx", "soname", "out"):
         parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--header", help="default: it has no functions")
+    parser.add_argument("--functions", default="", help="pattern of what their names begin with")
     parser.add_argument("directories", nargs="*")
     args = parser.parse_args(argv)
-    include = [word for directory in args.directories for word in ("-isystem", directory)]
-    preprocess = [args.cxx, "-E", "-P", "-x", "c++", *include, "-include", args.header, "/dev/null"]
-    text = subprocess.run(preprocess, stdout=subprocess.PIPE, check=True, text=True).stdout
-    names = functions(text, args.functions)
-    if not names:
+    names = declared(args) if args.header else []
+    if args.header and not names:
         print(
             f"error: {args.header} declares no function whose name begins with {args.functions}.\n"
             f"  expected: the functions of {args.soname}\n"

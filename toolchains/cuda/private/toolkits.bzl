@@ -16,14 +16,16 @@ def _redist(release, archives):
 #   runtime     what modules are linked with, by CPU
 #   components  headers that come in packages of their own, fetched only when a module includes them
 def _cuda_12(version, release):
-    # There is no nvcc 12 among NVIDIA's wheels. Of cuBLAS and NVRTC the wheel is the smaller source, and the CUDA version's
-    # own.
+    # There is no nvcc 12 among NVIDIA's wheels. Of cuBLAS, cuSOLVER, cuSPARSE and NVRTC the wheel is the smaller source, and
+    # the CUDA version's own.
     return struct(
         tools = _redist(release, ["cuda_nvcc", "cuda_cudart", "cuda_cccl"]),
         runtime = _redist(release, ["cuda_cudart"]),
         components = {
             "cublas": _pypi(version + ".txt", ["nvidia-cublas-cu12"], "nvidia/cublas/"),
             "curand": _redist(release, ["libcurand"]),
+            "cusolver": _pypi(version + ".txt", ["nvidia-cusolver-cu12"], "nvidia/cusolver/"),
+            "cusparse": _pypi(version + ".txt", ["nvidia-cusparse-cu12"], "nvidia/cusparse/"),
             "nvrtc": _pypi(version + ".txt", ["nvidia-cuda-nvrtc-cu12"], "nvidia/cuda_nvrtc/"),
         },
     )
@@ -38,6 +40,8 @@ def _cuda_13(version):
         components = {
             "cublas": part(["nvidia-cublas"]),
             "curand": part(["nvidia-curand"]),
+            "cusolver": part(["nvidia-cusolver"]),
+            "cusparse": part(["nvidia-cusparse"]),
             "nvrtc": part(["nvidia-cuda-nvrtc"]),
         },
     )
@@ -50,16 +54,26 @@ TOOLKITS = {
 }
 
 # Every component that some toolkit has, for the labels //toolchains/cuda:<component>.
-COMPONENTS = ["cublas", "curand", "nvrtc"]
+COMPONENTS = ["cublas", "curand", "cusolver", "cusparse", "nvrtc"]
+
+def _stub(soname, header = "", functions = "", component = ""):
+    return struct(soname = soname, header = header, functions = functions, component = component)
 
 # Libraries that a module may be linked to without being here: what loads it has them, or finds them by this soname. %s
-# stands for the toolkit's major version. What they have is what the header declares, with names that begin so; component is
-# where the header is, if not among the toolkit's own.
+# stands for the toolkit's major version. Those of CUDA have what a header declares, with names that begin so; component is
+# where it is, if not among the toolkit's own headers. The others have nothing, and modules that name them are linked to them.
 STUBS = {
-    "cublas": struct(soname = "libcublas.so.%s", header = "cublas_v2.h", functions = "cublas[A-Z]", component = "cublas"),
-    "cublasLt": struct(soname = "libcublasLt.so.%s", header = "cublasLt.h", functions = "cublasLt[A-Z]", component = "cublas"),
-    "cuda": struct(soname = "libcuda.so.1", header = "cuda.h", functions = "cu[A-Z]", component = None),
-    "nvrtc": struct(soname = "libnvrtc.so.%s", header = "nvrtc.h", functions = "nvrtc[A-Z]", component = "nvrtc"),
+    "c10": _stub("libc10.so"),
+    "c10_cuda": _stub("libc10_cuda.so"),
+    "cublas": _stub("libcublas.so.%s", "cublas_v2.h", "cublas[A-Z]", "cublas"),
+    "cublasLt": _stub("libcublasLt.so.%s", "cublasLt.h", "cublasLt[A-Z]", "cublas"),
+    "cuda": _stub("libcuda.so.1", "cuda.h", "cu[A-Z]"),
+    "nccl": _stub("libnccl.so.2"),
+    "nvrtc": _stub("libnvrtc.so.%s", "nvrtc.h", "nvrtc[A-Z]", "nvrtc"),
+    "torch": _stub("libtorch.so"),
+    "torch_cpu": _stub("libtorch_cpu.so"),
+    "torch_cuda": _stub("libtorch_cuda.so"),
+    "torch_python": _stub("libtorch_python.so"),
 }
 
 CPUS = ["aarch64", "x86_64"]
