@@ -1,4 +1,4 @@
-"""cuda_stub: a library with the functions of another one and nothing in them, to link against."""
+"""cuda_stub: a library with the functions of another one, which all fail, to link against."""
 
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load("//tools:defs.bzl", "run_python")
@@ -43,7 +43,7 @@ def _cuda_stub_impl(ctx):
 
 cuda_stub = rule(
     implementation = _cuda_stub_impl,
-    doc = """A shared library with the soname of another one and the functions that its header declares, which do nothing.
+    doc = """A shared library with the soname of another one and the functions that its header declares, which all fail.
 
 A module that calls one of them is linked to it, and asks the loader for the real one. One without a header has no
 functions; a module that names it is linked to it whatever it calls. Its symbols stay without a version,

@@ -1,4 +1,4 @@
-"""Makes a library that has the functions which a header declares, and nothing in them; or one without functions.
+"""Makes a library that has the functions which a header declares, all of which fail; or one without functions.
 
     stub_step.py --cxx CXX --header cuda.h --functions 'cu[A-Z]' --soname libcuda.so.1 --out libcuda.so [-- directories]
 
@@ -13,6 +13,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+
+# What each of them returns: CUDA_ERROR_STUB_LIBRARY of cuda.h. For the other libraries it is a failure too.
+STUB_LIBRARY = 34
 
 
 def functions(text: str, start: str) -> list[str]:
@@ -48,11 +52,10 @@ def main(argv: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    assembly = "".join(f".globl {name}\n.type {name},%function\n{name}:\n" for name in names)
     with tempfile.TemporaryDirectory() as scratch:
-        source = Path(scratch) / "stub.s"
-        source.write_text(f'.text\n{assembly}.section .note.GNU-stack,"",%progbits\n')
-        link = ["-shared", "-nostdlib", "-Wl,--build-id=none", "-s", f"-Wl,-soname,{args.soname}"]
+        source = Path(scratch) / "stub.cc"
+        source.write_text("".join(f'extern "C" int {name}() {{ return {STUB_LIBRARY}; }}\n' for name in names))
+        link = ["-shared", "-fPIC", "-O1", "-nostdlib", "-Wl,--build-id=none", "-s", f"-Wl,-soname,{args.soname}"]
         return subprocess.run([args.cxx, *link, str(source), "-o", args.out], check=False).returncode
 
 
