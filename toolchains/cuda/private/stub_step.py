@@ -14,7 +14,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-
 # What each of them returns: CUDA_ERROR_STUB_LIBRARY of cuda.h. For the other libraries it is a failure too.
 STUB_LIBRARY = 34
 
