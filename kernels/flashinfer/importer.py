@@ -137,10 +137,19 @@ class Deviations:
 
     sources: module -> the TUs to add, and the one that they are compiled like.
     fewer_kernels: module -> `TU SM target` -> why its image may lack kernels that others have.
+    not_built: pattern of modules' names -> why they can't be built, though upstream builds them.
     """
 
     sources: Mapping[str, tuple[tuple[str, ...], str]]
     fewer_kernels: Mapping[str, Mapping[str, str]]
+    not_built: Mapping[str, str]
+
+    def leave_out(self, upstream: Upstream) -> None:
+        """Moves modules that can't be built to those with a reason."""
+        for pattern, reason in self.not_built.items():
+            for name in [name for name in upstream.modules if fnmatchcase(name, pattern)]:
+                del upstream.modules[name]
+                upstream.reasons[name] = reason
 
     def complete(self, name: str, sources: list[Json]) -> list[Json]:
         """The sources of a module with those that upstream's list lacks. ImporterError if that is not so any more."""
@@ -162,10 +171,11 @@ def read_deviations(path: Path) -> Deviations:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         sources = {name: (tuple(entry["add"]), str(entry["like"])) for name, entry in content["sources"].items()}
-        return Deviations(sources, {name: dict(entry) for name, entry in content["fewer_kernels"].items()})
+        fewer_kernels = {name: dict(entry) for name, entry in content["fewer_kernels"].items()}
+        return Deviations(sources, fewer_kernels, dict(content["not_built"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ImporterError(
-            f"--deviations {path}: expected sources and fewer_kernels by module, found {error!r}; correct the file"
+            f"--deviations {path}: expected sources, fewer_kernels and not_built by module, found {error!r}; correct the file"
         ) from error
 
 
@@ -494,6 +504,8 @@ def fill(
         followed_dirs=tuple(stage / tree / "include" for tree in taken),
     )
     scanner = Scanner(trees)
+    for upstream in upstreams.values():
+        deviations.leave_out(upstream)
     modules = {label: describe(upstream, selected, scanner, deviations) for label, upstream in upstreams.items()}
     variants = merge(modules, core_names)
     tus = [tu for variant in variants for tu in variant.tus]

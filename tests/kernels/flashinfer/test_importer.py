@@ -128,7 +128,7 @@ class ProgramTest(unittest.TestCase):
             (directory / name).write_text(rendered, encoding="utf-8")
         (directory / "specs.json").write_text(json.dumps({"modules": specs}), encoding="utf-8")
 
-    deviations: dict[str, Any] = {"sources": {}, "fewer_kernels": {}}
+    deviations: dict[str, Any] = {"sources": {}, "fewer_kernels": {}, "not_built": {}}
 
     def run_importer(
         self,
@@ -176,7 +176,11 @@ class ProgramTest(unittest.TestCase):
 
     def test_deviations(self) -> None:
         like = {"add": ["csrc/m.cc"], "like": PLAIN["sources"][0]["src"], "reason": "it calls it"}
-        self.deviations = {"sources": {"plain": like}, "fewer_kernels": {"plain": {"csrc/k.cu 8.0": "needs 9.0"}}}
+        self.deviations = {
+            "sources": {"plain": like},
+            "fewer_kernels": {"plain": {"csrc/k.cu 8.0": "needs 9.0"}},
+            "not_built": {},
+        }
         (self.root / "in" / "csrc" / "m.cc").write_text("")
         self.upstream("cu130", PLAIN)
         self.imported(("cu130",), ["*"], ("plain",))
@@ -187,14 +191,21 @@ class ProgramTest(unittest.TestCase):
 
     def test_a_deviation_that_does_not_hold_any_more(self) -> None:
         like = {"add": [PLAIN["sources"][0]["src"]], "like": PLAIN["sources"][0]["src"], "reason": "it calls it"}
-        self.deviations = {"sources": {"plain": like}, "fewer_kernels": {}}
+        self.deviations = {"sources": {"plain": like}, "fewer_kernels": {}, "not_built": {}}
         self.upstream("cu130", PLAIN)
         self.assert_fails("module plain: expected .* take the module out of the file", ("cu130",), ["*"])
+
+    def test_what_is_not_built_here(self) -> None:
+        self.deviations = {"sources": {}, "fewer_kernels": {}, "not_built": {"m*": "too large"}}
+        self.upstream("cu130", PLAIN, MADE, SERVED)
+        self.imported(("cu130",), ["*"])
+        statuses = (self.out / "modules.cu130.txt").read_text()
+        self.assertEqual(statuses, "made\ttoo large\nplain\tbuilt\nserved\tneeds NCCL\n")
 
     def test_deviations_of_another_form(self) -> None:
         self.deviations = {"sources": []}
         self.upstream("cu130", PLAIN)
-        self.assert_fails("--deviations .*: expected sources and fewer_kernels", ("cu130",), ["*"])
+        self.assert_fails("--deviations .*: expected sources, fewer_kernels and not_built", ("cu130",), ["*"])
 
     def test_description(self) -> None:
         self.upstream("cu130", PLAIN, SERVED)
