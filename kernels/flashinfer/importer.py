@@ -139,6 +139,44 @@ def select(patterns: Iterable[str], profile: Path, upstreams: Mapping[str, Upstr
     return frozenset(selected)
 
 
+@dataclass(frozen=True)
+class Deviations:
+    """Where what is built is not what upstream says: deviations.json.
+
+    sources: module -> the TUs to add, and the one that they are compiled like.
+    fewer_kernels: module -> `TU SM target` -> why its image may lack kernels that others have.
+    """
+
+    sources: Mapping[str, tuple[tuple[str, ...], str]]
+    fewer_kernels: Mapping[str, Mapping[str, str]]
+
+    def complete(self, name: str, sources: list[Json]) -> list[Json]:
+        """The sources of a module with those that upstream's list lacks. ImporterError if that is not so any more."""
+        if name not in self.sources:
+            return sources
+        add, like = self.sources[name]
+        model = [source for source in sources if source["src"] == like]
+        found = sorted({source["src"] for source in sources} & set(add))
+        if len(model) != 1 or found:
+            raise ImporterError(
+                f"deviations.json: module {name}: expected {like} among upstream's sources and not {', '.join(add)}, found "
+                f"{', '.join(source['src'] for source in sources)}; take the module out of the file, or correct it"
+            )
+        return [*sources, *({**model[0], "src": src} for src in add)]
+
+
+def read_deviations(path: Path) -> Deviations:
+    """Reads deviations.json; ImporterError if the file has another form."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        sources = {name: (tuple(entry["add"]), str(entry["like"])) for name, entry in content["sources"].items()}
+        return Deviations(sources, {name: dict(entry) for name, entry in content["fewer_kernels"].items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ImporterError(
+            f"--deviations {path}: expected sources and fewer_kernels by module, found {error!r}; correct the file"
+        ) from error
+
+
 class Scanner:
     """Describes TUs. What one was scanned for is remembered: most are the same for every CUDA label."""
 
@@ -176,13 +214,15 @@ class Scanner:
         )
 
 
-def describe(upstream: Upstream, selected: frozenset[str], scanner: Scanner) -> dict[str, Module]:
+def describe(
+    upstream: Upstream, selected: frozenset[str], scanner: Scanner, deviations: Deviations
+) -> dict[str, Module]:
     """The selected modules of one CUDA label that can be built. ImporterError names the one that can't be described."""
     modules = {}
     for name, spec in upstream.modules.items():
         if name in selected:
             try:
-                tus = tuple(scanner.describe(source) for source in spec["sources"])
+                tus = tuple(scanner.describe(source) for source in deviations.complete(name, spec["sources"]))
                 embedded = tuple(
                     EmbeddedCubin(c["name"], c["symbol"], c["kernel"], c["sm_target"], scanner.describe(c["source"]))
                     for c in spec["embedded"]
@@ -277,14 +317,15 @@ def starlark(value: Any, indent: int = 0) -> str:
     return f"{opening}\n{lines}{' ' * indent}{closing}" if items else opening + closing
 
 
-def package_file(variant: Variant, module_bzl: str) -> str:
+def package_file(variant: Variant, module_bzl: str, deviations: Deviations) -> str:
     """The BUILD file of a module's own package."""
+    fewer = deviations.fewer_kernels.get(variant.name, {})
     tus = [{**asdict(tu), "name": name} for tu, name in zip(variant.tus, tu_names(variant), strict=True)]
     embedded = [asdict(cubin) for cubin in variant.embedded]
     return (
         f'load("{module_bzl}", "flashinfer_module")\n\n'
         f"flashinfer_module(\n    name = {starlark(variant.name)},\n"
-        f"{f'    embedded = {starlark(embedded, 4)},{chr(10)}' if embedded else ''}"
+        f"    embedded = {starlark(embedded, 4)},\n    fewer_kernels = {starlark(fewer, 4)},\n"
         f"    linkopts = {starlark(variant.linkopts, 4)},\n"
         f"    sm_targets = {starlark(variant.sm_targets, 4)},\n    tus = {starlark(tus, 4)},\n)\n"
     )
@@ -355,11 +396,12 @@ def _entries(by_label: Mapping[str, tuple[str, int]]) -> str:
     )
 
 
-def core_file(variants: Iterable[Variant]) -> str:
+def core_file(variants: Iterable[Variant], deviations: Deviations) -> str:
     """core.bzl: the modules of the core profile, whose targets are in //kernels/flashinfer."""
     modules = {
         variant.name: {
             "embedded": [asdict(cubin) for cubin in variant.embedded],
+            "fewer_kernels": deviations.fewer_kernels.get(variant.name, {}),
             "linkopts": variant.linkopts,
             "sm_targets": variant.sm_targets,
             "tus": [asdict(tu) for tu in variant.tus],
@@ -409,6 +451,7 @@ def fill(
     upstreams: Mapping[str, Upstream],
     profile: Path,
     core: Path,
+    deviations: Deviations,
     roots: Mapping[str, Path],
     bzl: tuple[str, str],
 ) -> None:
@@ -438,7 +481,7 @@ def fill(
         unsearched=frozenset({PACKAGE, "cached_ops"}),
     )
     scanner = Scanner(trees)
-    modules = {label: describe(upstream, selected, scanner) for label, upstream in upstreams.items()}
+    modules = {label: describe(upstream, selected, scanner, deviations) for label, upstream in upstreams.items()}
     variants = merge(modules, core_names)
     tus = [tu for variant in variants for tu in variant.all_tus()]
     used = frozenset(path for tu in tus for path in (tu.src, *tu.hdrs, *tu.includes, *tu.late_includes))
@@ -447,9 +490,9 @@ def fill(
     module_bzl, defs_bzl = bzl
     files = {
         "BUILD.bazel": root_file(tus, upstreams, defs_bzl),
-        "core.bzl": core_file(variants),
+        "core.bzl": core_file(variants, deviations),
         "index.bzl": index_file(variants, by_label, selected, profile.stem),
-        **{f"modules/{v.package}/BUILD.bazel": package_file(v, module_bzl) for v in variants if v.package},
+        **{f"modules/{v.package}/BUILD.bazel": package_file(v, module_bzl, deviations) for v in variants if v.package},
     }
     for label, by_name in by_label.items():
         files[f"modules.{label}.txt"] = "".join(f"{name}\t{status}\n" for name, status in by_name.items())
@@ -481,6 +524,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("--third-party", "directory that holds cutlass/, cccl/ and spdlog/"),
         ("--profile", "JSON file that names the modules to describe"),
         ("--core", "the core profile: JSON file that names the modules that have no package of their own"),
+        ("--deviations", "JSON file of where modules are not built as upstream says"),
         ("--out", "directory to write: new or empty"),
     ):
         parser.add_argument(option, type=path, required=True, help=text)
@@ -501,7 +545,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(dir=args.out.parent, prefix=f".{args.out.name}.") as holder:
             stage = Path(holder).resolve() / "out"
             stage.mkdir()
-            fill(stage, upstreams, args.profile, args.core, roots, (args.module_bzl, args.defs_bzl))
+            fill(
+                stage,
+                upstreams,
+                args.profile,
+                args.core,
+                read_deviations(args.deviations),
+                roots,
+                (args.module_bzl, args.defs_bzl),
+            )
             stage.rename(args.out)
     except (ImporterError, ScanError) as error:
         print(f"importer.py: error: {error}", file=sys.stderr)

@@ -86,7 +86,7 @@ def flashinfer_embedded(cubin):
         symbol = cubin["symbol"],
     )
 
-def flashinfer_module(name, tus, sm_targets, linkopts, embedded = [], own_package = True):
+def flashinfer_module(name, tus, sm_targets, linkopts, embedded = [], fewer_kernels = {}, own_package = True):
     """Declares one module.
 
     Args:
@@ -95,6 +95,7 @@ def flashinfer_module(name, tus, sm_targets, linkopts, embedded = [], own_packag
         sm_targets: CUDA label -> list of the SM targets that upstream builds it for.
         linkopts: upstream's flags for the linker.
         embedded: list of the descriptions of its embedded cubins.
+        fewer_kernels: `src SM target` -> why its image may lack kernels that others of the TU have.
         own_package: whether the module is alone in its package; names of targets are shorter then.
     """
     images = {}
@@ -107,6 +108,8 @@ def flashinfer_module(name, tus, sm_targets, linkopts, embedded = [], own_packag
     kernel_module(
         name = name,
         embedded = [flashinfer_embedded(cubin) for cubin in embedded],
+        # By the names that TUs have in messages and manifests.
+        fewer_kernels = {"flashinfer/" + image: reason for image, reason in fewer_kernels.items()},
         linkopts = [o for o in linkopts if o not in libraries],
         settings = {sm: _SETTINGS + "sm_" + sm for sm in images} if own_package else {},
         sm_targets = images,

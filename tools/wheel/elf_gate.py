@@ -21,7 +21,19 @@ from pathlib import Path
 
 import instructions_aarch64
 import instructions_x86_64
-from elf import EM_AARCH64, EM_X86_64, PF_X, PT_GNU_STACK, SHF_ALLOC, SHF_EXECINSTR, Elf, ElfError, Section
+from elf import (
+    EM_AARCH64,
+    EM_X86_64,
+    PF_X,
+    PT_GNU_STACK,
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHN_UNDEF,
+    STB_GLOBAL,
+    Elf,
+    ElfError,
+    Section,
+)
 from fatbin import FATBIN_SECTIONS, fatbins
 
 _MACHINES = {EM_X86_64: "x86_64", EM_AARCH64: "aarch64"}
@@ -83,6 +95,17 @@ _CUDA_LIBRARIES = {
     "libcusolver": {12: 11, 13: 12},
     "libcusparse": {12: 12, 13: 12},
 }
+
+# Libraries whose symbols have no versions, by what the names of these begin with: the driver's, those that the link finds as
+# //toolchains/cuda:stub_<library>, and the C API of tvm_ffi (tvm/ffi/c_api.h), which has loaded itself before it loads a module.
+_OWNERS = (
+    (re.compile("TVMFFI"), ()),
+    (re.compile("cu[A-Z]"), ("libcuda",)),
+    (re.compile("cublasLt"), ("libcublasLt", "libcublas")),
+    (re.compile("cublas"), ("libcublas",)),
+    (re.compile("nvrtc"), ("libnvrtc",)),
+    (re.compile("nccl"), ("libnccl",)),
+)
 
 # Directories that only the machine has where something was built: homes, temporary files, what CI services mount, and what
 # Bazel makes for an action. `include/home/me/a.h` is none of them: it is relative.
@@ -300,6 +323,7 @@ def check(
     return [
         *_check_machine(name, facts, cpu),
         *_check_needed(name, facts, cpu, cuda_version, allowed),
+        *_check_symbols(name, elf, facts),
         *_check_versions(name, elf, facts, tag),
         *_check_loading(name, elf),
         *_check_instructions(name, elf, facts),
@@ -338,6 +362,34 @@ def _check_needed(name: str, facts: ElfFacts, cpu: str, cuda_version: str, allow
                 f"  found:    {soname}\n"
                 f"  To do: link it statically, or allow it if whoever loads the module loads it before."
             )
+
+
+def _check_symbols(name: str, elf: Elf, facts: ElfFacts) -> Iterator[str]:
+    """Messages about symbols that no library has to which the module is linked: a loader refuses it."""
+    versioned = {symbol for symbols in elf.symbols_by_version().values() for symbol in symbols}
+    linked = {soname.partition(".so")[0] for soname in facts.needed}
+    missing: dict[str, list[str]] = {}
+    for symbol in elf.symbols(".dynsym"):
+        if symbol.section != SHN_UNDEF or symbol.binding != STB_GLOBAL or not symbol.name or symbol.name in versioned:
+            continue
+        owners = next((owners for pattern, owners in _OWNERS if pattern.match(symbol.name)), None)
+        if owners is None:
+            missing.setdefault("", []).append(symbol.name)
+        elif owners and not linked.intersection(owners):
+            missing.setdefault(owners[0], []).append(symbol.name)
+    for library, names in sorted(missing.items()):
+        shown = ", ".join(sorted(names)[:8]) + (" ..." if len(names) > 8 else "")
+        todo = (
+            f"link it to //toolchains/cuda:stub_{library[3:]}"
+            if library
+            else "add the source or the library that has them"
+        )
+        yield (
+            f"{name} has symbols that nothing provides which it is linked to, so it can't be loaded.\n"
+            f"  expected: {f'{library} among its libraries' if library else 'symbols of its libraries, or of tvm_ffi'}\n"
+            f"  found:    {shown}; libraries {', '.join(facts.needed) or 'none'}\n"
+            f"  To do: {todo}."
+        )
 
 
 def _check_versions(name: str, elf: Elf, facts: ElfFacts, tag: str) -> Iterator[str]:

@@ -84,9 +84,10 @@ def _flashinfer_repository_impl(rctx):
     upstream = rctx.path(rctx.attr.upstream).dirname
     profile = _profile(rctx)
     core = Label("//kernels/flashinfer:core.json")
+    deviations = Label("//kernels/flashinfer:deviations.json")
     for label in rctx.attr.cuda_labels:
         rctx.watch(upstream.get_child(label).get_child("specs.json"))
-    for file in [Label("//kernels/flashinfer:include_scan.py"), profile, core]:
+    for file in [Label("//kernels/flashinfer:include_scan.py"), profile, core, deviations]:
         rctx.watch(file)
     rctx.report_progress("describing FlashInfer's modules")
     arguments = _arguments(rctx, python_root, first_party) + [
@@ -94,6 +95,8 @@ def _flashinfer_repository_impl(rctx):
         rctx.path(profile),
         "--core",
         rctx.path(core),
+        "--deviations",
+        rctx.path(deviations),
         "--module-bzl",
         str(Label("//kernels/flashinfer:module.bzl")),
         "--defs-bzl",

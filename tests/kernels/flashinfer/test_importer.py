@@ -122,7 +122,10 @@ class ProgramTest(unittest.TestCase):
             (directory / name).write_text(rendered, encoding="utf-8")
         (directory / "specs.json").write_text(json.dumps({"modules": specs}), encoding="utf-8")
 
+    deviations: dict[str, Any] = {"sources": {}, "fewer_kernels": {}}
+
     def run_importer(self, labels: tuple[str, ...], patterns: list[str], core: tuple[str, ...] = (), **env: str) -> Any:
+        (self.root / "deviations.json").write_text(json.dumps(self.deviations), encoding="utf-8")
         for name, modules in (("profile", patterns), ("core", list(core))):
             (self.root / f"{name}.json").write_text(json.dumps({"modules": modules}), encoding="utf-8")
         root = self.root / "in"
@@ -131,6 +134,7 @@ class ProgramTest(unittest.TestCase):
             f"--third-party={root}",
             f"--profile={self.root / 'profile.json'}",
             f"--core={self.root / 'core.json'}",
+            f"--deviations={self.root / 'deviations.json'}",
         ]
         command += ["--module-bzl=@@//:module.bzl", "--defs-bzl=@@//:defs.bzl", f"--out={self.out}"]
         command += [f"--specs={self.root / label}" for label in labels]
@@ -157,11 +161,34 @@ class ProgramTest(unittest.TestCase):
             if isinstance(node.targets[0], ast.Name)
         }
 
+    def test_deviations(self) -> None:
+        like = {"add": ["csrc/m.cc"], "like": PLAIN["sources"][0]["src"], "reason": "it calls it"}
+        self.deviations = {"sources": {"plain": like}, "fewer_kernels": {"plain": {"csrc/k.cu 8.0": "needs 9.0"}}}
+        (self.root / "in" / "csrc" / "m.cc").write_text("")
+        self.upstream("cu130", PLAIN)
+        self.imported(("cu130",), ["*"], ("plain",))
+        [module] = self.constants("core.bzl")["MODULES"].values()
+        self.assertEqual(module["fewer_kernels"], {"csrc/k.cu 8.0": "needs 9.0"})
+        self.assertEqual([tu["src"] for tu in module["tus"]][-1], "csrc/m.cc")
+        self.assertEqual(module["tus"][-1]["copts"], module["tus"][0]["copts"])
+
+    def test_a_deviation_that_does_not_hold_any_more(self) -> None:
+        like = {"add": [PLAIN["sources"][0]["src"]], "like": PLAIN["sources"][0]["src"], "reason": "it calls it"}
+        self.deviations = {"sources": {"plain": like}, "fewer_kernels": {}}
+        self.upstream("cu130", PLAIN)
+        self.assert_fails("module plain: expected .* take the module out of the file", ("cu130",), ["*"])
+
+    def test_deviations_of_another_form(self) -> None:
+        self.deviations = {"sources": []}
+        self.upstream("cu130", PLAIN)
+        self.assert_fails("--deviations .*: expected sources and fewer_kernels", ("cu130",), ["*"])
+
     def test_description(self) -> None:
         self.upstream("cu130", PLAIN, SERVED)
         self.imported(("cu130",), ["*"])
         expected = {
             "embedded": [],
+            "fewer_kernels": {},
             "linkopts": ["-lcuda"],
             "sm_targets": ["8.0", "9.0a"],
             "tus": [
@@ -189,6 +216,7 @@ class ProgramTest(unittest.TestCase):
                 },
             ],
         }
+        del expected["fewer_kernels"]
         self.assertEqual(json.loads((self.out / "cu130" / "modules.json").read_text()), {"plain": expected})
         build = (self.out / "modules" / "plain" / "BUILD.bazel").read_text()
         self.assertTrue(build.startswith('load("@@//:module.bzl", "flashinfer_module")'))

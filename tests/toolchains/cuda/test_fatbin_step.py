@@ -25,13 +25,25 @@ class FatbinTest(unittest.TestCase):
     def test_stubs_that_differ_are_named(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
             same, other = Path(directory, "a.c"), Path(directory, "b.c")
-            same.write_text("f")
-            other.write_text("g")
+            same.write_text("f;")
+            other.write_text("f; g;")
             fatbin_step.check_stubs("x/a.cu", str(same), [("8.0", "", str(same))])
             with self.assertRaises(StepError) as caught:
                 fatbin_step.check_stubs("x/a.cu", str(same), [("8.0", "", str(same)), ("9.0a", "", str(other))])
-        for words in ("x/a.cu", "SM target 9.0a", "expected: the same kernels", "__CUDA_ARCH__"):
+        for words in ("x/a.cu", "SM target 9.0a", "found besides: g", "__CUDA_ARCH__"):
             self.assertIn(words, str(caught.exception))
+
+    def test_an_image_may_have_less(self) -> None:
+        """Fewer kernels, other line numbers and names of locals, other launch bounds."""
+        with tempfile.TemporaryDirectory() as directory:
+            all_of_them, fewer = Path(directory, "a.c"), Path(directory, "b.c")
+            all_of_them.write_text(
+                '# 291 "a.cuh" 3\nint *__smwheel7;f(__smwheel7);__cudaRegisterEntry(h, g<1>, _Zg, (-1)); k;\n'
+            )
+            fewer.write_text('# 293 "a.cuh" 3\nint *__smwheel0;f(__smwheel0);__cudaRegisterEntry(h, g<1>, _Zg, 512);\n')
+            fatbin_step.check_stubs("x/a.cu", str(all_of_them), [("7.5", "", str(fewer))])
+            with self.assertRaises(StepError):
+                fatbin_step.check_stubs("x/a.cu", str(fewer), [("7.5", "", str(all_of_them))])
 
     def test_images_list(self) -> None:
         with tempfile.TemporaryDirectory() as directory:

@@ -75,6 +75,7 @@ def _cuda_shared_library_impl(ctx):
             for library in linker_input.libraries:
                 linked += library.pic_objects or library.objects or [library.pic_static_library or library.static_library]
 
+    stubs = depset(ctx.files.stubs + ctx.files._driver).to_list()
     library = ctx.actions.declare_file("%s/%s.so" % (ctx.label.name, name))
     arguments = ctx.actions.args()
     arguments.add("-shared")
@@ -87,18 +88,14 @@ def _cuda_shared_library_impl(ctx):
     arguments.add_all(["-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-s"])
     arguments.add(cuda.libs, format = "-L%s")
 
-    # As upstream does, but a module that does not call the driver need not find it when it is loaded.
+    # As upstream does, but a module that does not call a library need not find it when it is loaded.
     arguments.add_all(["-Wl,--as-needed", "-l:libcudart.so." + cuda.version.split(".")[0]])
     arguments.add_all(ctx.attr.linkopts)
-
-    # These are asked for by name, and have no symbols by which the linker could see that they are needed.
-    if ctx.files.stubs:
-        arguments.add("-Wl,--no-as-needed")
-        arguments.add_all(ctx.files.stubs)
+    arguments.add_all(stubs)
     ctx.actions.run(
         executable = cc.compiler_executable,
         arguments = [arguments],
-        inputs = depset(linked + ctx.files.link_late + ctx.files.stubs + [cuda.libs], transitive = [cc.all_files]),
+        inputs = depset(linked + ctx.files.link_late + stubs + [cuda.libs], transitive = [cc.all_files]),
         outputs = [library],
         mnemonic = "CudaLink",
         progress_message = "Linking %s for %s, CUDA %s" % (name, cuda.cpu, cuda.version),
@@ -133,7 +130,8 @@ Errors: two SM targets whose host stubs differ (names the TU and the SM targets)
         "linkopts": attr.string_list(doc = "More flags for the linker."),
         "objects": attr.label_list(providers = [CudaObjectInfo], mandatory = True, doc = "`cuda_object` targets: every TU."),
         "sm_targets": attr.string_list(doc = "All SM targets that the module can be built for, for the check of what a wheel promises and for messages."),
-        "stubs": attr.label_list(allow_files = [".so"], doc = "Libraries of CUDA that the module is linked to, as `//toolchains/cuda:stub_<library>`: `cublas`, `cublasLt`, `cuda`, `nvrtc`."),
+        "stubs": attr.label_list(allow_files = [".so"], doc = "Libraries of CUDA that the module may call, as `//toolchains/cuda:stub_<library>`: `cublas`, `cublasLt`, `nvrtc`. Every module may call the driver's."),
+        "_driver": attr.label(default = "//toolchains/cuda:stub_cuda", allow_files = [".so"]),
         "_fatbin_compression": attr.label(default = "//toolchains/cuda:fatbin_compression"),
         "_fatbin_step": attr.label(default = "//toolchains/cuda/private:fatbin_step.py", allow_single_file = True),
     },

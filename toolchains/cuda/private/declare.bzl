@@ -39,11 +39,14 @@ def declare_toolkits(name = "cuda"):
                 toolchain = ":" + toolchain,
                 toolchain_type = ":toolchain_type",
             )
-    for library, soname in STUBS.items():
+    for library, stub in STUBS.items():
         cuda_stub(
             name = "stub_" + library,
+            functions = stub.functions,
+            header = stub.header,
             library = library,
-            soname = soname,
+            soname = stub.soname,
+            deps = [":" + stub.component] if stub.component else [],
             tags = ["manual"],
             visibility = ["//visibility:public"],
         )

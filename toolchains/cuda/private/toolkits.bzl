@@ -53,12 +53,13 @@ TOOLKITS = {
 COMPONENTS = ["cublas", "curand", "nvrtc"]
 
 # Libraries that a module may be linked to without being here: what loads it has them, or finds them by this soname. %s
-# stands for the toolkit's major version.
+# stands for the toolkit's major version. What they have is what the header declares, with names that begin so; component is
+# where the header is, if not among the toolkit's own.
 STUBS = {
-    "cublas": "libcublas.so.%s",
-    "cublasLt": "libcublasLt.so.%s",
-    "cuda": "libcuda.so.1",
-    "nvrtc": "libnvrtc.so.%s",
+    "cublas": struct(soname = "libcublas.so.%s", header = "cublas_v2.h", functions = "cublas[A-Z]", component = "cublas"),
+    "cublasLt": struct(soname = "libcublasLt.so.%s", header = "cublasLt.h", functions = "cublasLt[A-Z]", component = "cublas"),
+    "cuda": struct(soname = "libcuda.so.1", header = "cuda.h", functions = "cu[A-Z]", component = None),
+    "nvrtc": struct(soname = "libnvrtc.so.%s", header = "nvrtc.h", functions = "nvrtc[A-Z]", component = "nvrtc"),
 }
 
 CPUS = ["aarch64", "x86_64"]
