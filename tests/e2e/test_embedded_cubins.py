@@ -112,7 +112,8 @@ def upstreams(full: Workspace, host: Path, name: str, content: bytes, work: Path
     """What TVM-FFI's own program makes of the same host object and cubin has the same bytes at the same symbols."""
     tools = full.repository("smwheel_gcc") / "bin"
     for tool in ("ld", "objcopy"):
-        (work / tool).symlink_to(tools / f"x86_64-linux-gnu-{tool}")
+        (work / tool).write_text(f'#!/bin/sh\nexec {tools}/x86_64-linux-gnu-{tool} "$@"\n')
+        (work / tool).chmod(0o755)
     (work / "a.cubin").write_bytes(content)
     program = [sys.executable, "-m", "tvm_ffi.utils.embed_cubin", f"--name={name}", f"--cubin={work / 'a.cubin'}"]
     paths = [f"--input-obj={host}", f"--output-obj={work / 'out.o'}"]
