@@ -10,7 +10,8 @@
     )
 """
 
-load("//kernels/private:kernel_module.bzl", _kernel_module = "kernel_module", _kernel_tu = "kernel_tu")
+load("//kernels/private:kernel_module.bzl", _embedded_cubin = "embedded_cubin", _kernel_module = "kernel_module", _kernel_tu = "kernel_tu")
 
+embedded_cubin = _embedded_cubin
 kernel_module = _kernel_module
 kernel_tu = _kernel_tu

@@ -60,12 +60,24 @@ class TranslationUnit:
 
 
 @dataclass(frozen=True)
+class EmbeddedCubin:
+    """A cubin that a module has in itself; see upstream.Embedded."""
+
+    name: str
+    symbol: str
+    kernel: str
+    sm_target: str
+    tu: TranslationUnit
+
+
+@dataclass(frozen=True)
 class Module:
     """One shared library that FlashInfer's runtime loads by name."""
 
     sm_targets: tuple[str, ...]
     linkopts: tuple[str, ...]
     tus: tuple[TranslationUnit, ...]
+    embedded: tuple[EmbeddedCubin, ...] = ()
 
 
 @dataclass
@@ -226,15 +238,19 @@ def describe(
         if name in selected:
             try:
                 tus = tuple(scanner.describe(source) for source in deviations.complete(name, spec["sources"]))
+                embedded = tuple(
+                    EmbeddedCubin(c["name"], c["symbol"], c["kernel"], c["sm_target"], scanner.describe(c["source"]))
+                    for c in spec["embedded"]
+                )
             except ScanError as error:
                 raise ImporterError(f"module {name} of {upstream.directory.name}: {error}") from error
-            modules[name] = Module(tuple(spec["sm_targets"]), tuple(spec["linkopts"]), tus)
+            modules[name] = Module(tuple(spec["sm_targets"]), tuple(spec["linkopts"]), tus, embedded)
     return modules
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A module as some CUDA labels have it: the same TUs for all of them.
+    """A module as some CUDA labels have it: the same TUs, and embedded cubins, for all of them.
 
     package: the directory below modules/, or empty for a module of the core profile.
     """
@@ -244,6 +260,11 @@ class Variant:
     linkopts: tuple[str, ...]
     tus: tuple[TranslationUnit, ...]
     sm_targets: dict[str, tuple[str, ...]]
+    embedded: tuple[EmbeddedCubin, ...] = ()
+
+    def all_tus(self) -> list[TranslationUnit]:
+        """With those of the embedded cubins."""
+        return [*self.tus, *(cubin.tu for cubin in self.embedded)]
 
 
 def merge(by_label: Mapping[str, Mapping[str, Module]], core: frozenset[str]) -> list[Variant]:
@@ -252,11 +273,11 @@ def merge(by_label: Mapping[str, Mapping[str, Module]], core: frozenset[str]) ->
     The variant that the last label has is called as the module; others have a label's name in theirs.
     Raises ImporterError for a module of the core profile with two variants.
     """
-    variants: dict[tuple[str, tuple[str, ...], tuple[TranslationUnit, ...]], Variant] = {}
+    variants: dict[tuple[Any, ...], Variant] = {}
     taken: dict[str, str] = {}
     for label in reversed(list(by_label)):
         for name, module in by_label[label].items():
-            key = (name, module.linkopts, module.tus)
+            key = (name, module.linkopts, module.tus, module.embedded)
             if key not in variants:
                 if name in taken and name in core:
                     raise ImporterError(
@@ -264,7 +285,7 @@ def merge(by_label: Mapping[str, Mapping[str, Module]], core: frozenset[str]) ->
                         "expected the same for all; take it out of core.json"
                     )
                 package = "" if name in core else f"{name}.{label}" if name in taken else name
-                variants[key] = Variant(name, package, module.linkopts, module.tus, {})
+                variants[key] = Variant(name, package, module.linkopts, module.tus, {}, module.embedded)
                 taken.setdefault(name, label)
             variants[key].sm_targets[label] = module.sm_targets
     return sorted(variants.values(), key=lambda variant: (variant.name, variant.package))
@@ -284,7 +305,7 @@ def tu_names(variant: Variant) -> list[str]:
             if candidates.count(candidates[i]) == 1 or length >= len(paths[i]):
                 names[i] = candidates[i]
         length += 1
-    for name in (variant.name, *names):
+    for name in (variant.name, *names, *(f"embedded.{cubin.name}" for cubin in variant.embedded)):
         if len(name) + _LONGEST_SUFFIX > _LONGEST_NAME:
             raise ImporterError(
                 f"module {variant.name}: the name {name} has {len(name)} characters, expected at most "
@@ -315,9 +336,11 @@ def package_file(variant: Variant, module_bzl: str, deviations: Deviations) -> s
     """The BUILD file of a module's own package."""
     fewer = deviations.fewer_kernels.get(variant.name, {})
     tus = [{**asdict(tu), "name": name} for tu, name in zip(variant.tus, tu_names(variant), strict=True)]
+    embedded = [asdict(cubin) for cubin in variant.embedded]
     return (
         f'load("{module_bzl}", "flashinfer_module")\n\n'
-        f"flashinfer_module(\n    name = {starlark(variant.name)},\n    fewer_kernels = {starlark(fewer, 4)},\n"
+        f"flashinfer_module(\n    name = {starlark(variant.name)},\n"
+        f"    embedded = {starlark(embedded, 4)},\n    fewer_kernels = {starlark(fewer, 4)},\n"
         f"    linkopts = {starlark(variant.linkopts, 4)},\n"
         f"    sm_targets = {starlark(variant.sm_targets, 4)},\n    tus = {starlark(tus, 4)},\n)\n"
     )
@@ -399,6 +422,7 @@ def core_file(variants: Iterable[Variant], deviations: Deviations) -> str:
     """core.bzl: the modules of the core profile, whose targets are in //kernels/flashinfer."""
     modules = {
         variant.name: {
+            "embedded": [asdict(cubin) for cubin in variant.embedded],
             "fewer_kernels": deviations.fewer_kernels.get(variant.name, {}),
             "linkopts": variant.linkopts,
             "sm_targets": variant.sm_targets,
@@ -508,7 +532,7 @@ def fill(
         deviations.leave_out(upstream)
     modules = {label: describe(upstream, selected, scanner, deviations) for label, upstream in upstreams.items()}
     variants = merge(modules, core_names)
-    tus = [tu for variant in variants for tu in variant.tus]
+    tus = [tu for variant in variants for tu in variant.all_tus()]
     used = frozenset(path for tu in tus for path in (tu.src, *tu.hdrs, *tu.includes, *tu.late_includes))
     drop_unused(stage, used)
     by_label = {label: statuses(upstream, selected, profile.stem) for label, upstream in upstreams.items()}

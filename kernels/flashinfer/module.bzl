@@ -1,7 +1,7 @@
 """flashinfer_module: the targets of one of FlashInfer's modules, from the description that importer.py wrote of it."""
 
 load("@flashinfer//:matrix.bzl", "CUDA_VERSIONS", "sm_targets_of_label")
-load("//kernels:defs.bzl", "kernel_module", "kernel_tu")
+load("//kernels:defs.bzl", "embedded_cubin", "kernel_module", "kernel_tu")
 load("//toolchains/cuda:sm_targets.bzl", "parse_sm_target", "runs_on", "sm_target_key")
 
 # Labels as strings that mean the same in whatever repository a package is.
@@ -67,7 +67,29 @@ def flashinfer_tu(tu):
         device_code = tu["device_code"],
     )
 
-def flashinfer_module(name, tus, sm_targets, linkopts, fewer_kernels = {}, own_package = True):
+def flashinfer_embedded(cubin):
+    """Describes one embedded cubin for `kernel_module`.
+
+    Args:
+        cubin: dict, its description by importer.py.
+
+    Returns:
+        struct for `kernel_module(embedded = [...])`.
+    """
+    tu = cubin["tu"]
+    return embedded_cubin(
+        name = cubin["name"],
+        src = _SOURCES + tu["src"],
+        hdrs = [_SOURCES + h for h in tu["hdrs"]],
+        # Of include directories upstream gives it the toolkit's, which every TU has, and its own: neither TVM-FFI's nor CCCL's.
+        deps = [_SOURCES + "includes/" + d for d in tu["includes"]] + [_CUDA + c for c in tu["toolkit_components"]],
+        copts = tu["copts"],
+        kernel = cubin["kernel"],
+        sm_target = cubin["sm_target"],
+        symbol = cubin["symbol"],
+    )
+
+def flashinfer_module(name, tus, sm_targets, linkopts, embedded = [], fewer_kernels = {}, own_package = True):
     """Declares one module.
 
     Args:
@@ -75,6 +97,7 @@ def flashinfer_module(name, tus, sm_targets, linkopts, fewer_kernels = {}, own_p
         tus: list of the descriptions of its TUs.
         sm_targets: CUDA label -> list of the SM targets that upstream builds it for.
         linkopts: upstream's flags for the linker.
+        embedded: list of the descriptions of its embedded cubins.
         fewer_kernels: `src SM target` -> why its image may lack kernels that others of the TU have.
         own_package: whether the module is alone in its package; names of targets are shorter then.
     """
@@ -87,6 +110,7 @@ def flashinfer_module(name, tus, sm_targets, linkopts, fewer_kernels = {}, own_p
     libraries = [o for o in linkopts if o.removeprefix("-l") in _STUBS and o.startswith("-l")]
     kernel_module(
         name = name,
+        embedded = [flashinfer_embedded(cubin) for cubin in embedded],
         # By the names that TUs have in messages and manifests.
         fewer_kernels = {"flashinfer/" + image: reason for image, reason in fewer_kernels.items()},
         linkopts = [o for o in linkopts if o not in libraries],

@@ -40,10 +40,12 @@ STUBBED = frozenset({"pynvml", "requests", "torch", "tvm_ffi"})
 CUBIN_SERVER = "needs files of NVIDIA's cubin server"
 TORCH = "needs the headers and libraries of CUDA's torch"
 NCCL = "needs NCCL"
-EMBEDDED = "embeds cubins that are compiled apart"
+EMBEDDED = "embeds cubins that are compiled apart, in a way that is not known here"
 
 # Stands for a directory that is not here. A module that names it needs it.
 _TORCH_ROOT = "/needs/torch"
+# For which the header of AlphaMoE's images is written: for all that there are, since CUDA labels share what is rendered.
+_ALPHAMOE_ARCHS = ("sm_100a", "sm_103a")
 
 _TORCH_VERSION = "2.13.0"
 # Bytes of an element, by torch's name.
@@ -55,6 +57,9 @@ _DTYPES = {
     16: "complex128",
 }
 _DTYPE_ALIASES = {"double": "float64", "float": "float32", "half": "float16", "int": "int32", "long": "int64"}
+
+# In place of what upstream compiles.
+_CUBIN = b"a cubin that the build makes\n"
 
 # What reaches out of this process.
 _REFUSED = ("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "socket.", "subprocess.")
@@ -104,6 +109,20 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Embedded:
+    """A cubin that a module has in itself and loads with the driver's or the runtime's API.
+
+    symbol: where host code looks for it; kernel: what it asks the cubin for.
+    """
+
+    name: str
+    symbol: str
+    kernel: str
+    sm_target: str
+    source: Source
+
+
+@dataclass(frozen=True)
 class Spec:
     """A module. reason: why it can't be built, or empty; it then has no sources."""
 
@@ -112,6 +131,7 @@ class Spec:
     sm_targets: tuple[str, ...] = ()
     linkopts: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+    embedded: tuple[Embedded, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -174,15 +194,20 @@ class _Process:
     """Stands for subprocess.Popen: upstream asks nvcc for its version and for what it can target.
 
     It also compiles and runs a program that prints the traits of FMHA kernels. What that prints goes into a header
-    that no source includes, so it prints nothing.
+    that no source includes, so it prints nothing. Compilations of cubins are noted in `cubins`, and make no cubin.
     """
 
     answers: dict[str, str] = {}  # noqa: RUF012 (of the class: upstream makes the objects)
+    cubins: list[list[str]] = []  # noqa: RUF012
 
     def __init__(self, args: Any, **kwargs: Any) -> None:
         words = [args] if isinstance(args, str) else [str(word) for word in args]
         if words[0].endswith("/nvcc") and words[1:2] in ([a] for a in self.answers):
             self.output = self.answers[words[1]]
+        elif words[0].endswith("/nvcc") and "-cubin" in words:
+            self.output = ""
+            self.cubins.append(words[1:])
+            Path(words[words.index("-o") + 1]).write_bytes(_CUBIN)
         elif words[0] == "bin/print_traits.exe" or "bin/print_traits.exe" in words:
             self.output = ""
         else:
@@ -408,6 +433,23 @@ def _replace_functions(answers: dict[Any, Callable[..., Any]]) -> None:
                     setattr(module, attribute, answers[value])
 
 
+def _answer_nvrtc() -> list[list[str]]:
+    """Makes upstream's uses of NVRTC answer without compiling; returns where the options of one that says them are noted."""
+    asked: list[list[str]] = []
+
+    def compile_(*_: Any, options: Sequence[str] = (), **__: Any) -> bytes:
+        asked.append(list(options))
+        return _CUBIN
+
+    for name, attribute in (("flash_kda_nvrtc", "_compile_cubin"), ("alphamoe_nvrtc", "nvrtc_compile")):
+        try:
+            module = importlib.import_module(f"flashinfer.jit.{name}")
+        except ImportError:
+            continue  # of another version of upstream
+        setattr(module, attribute, compile_)
+    return asked
+
+
 def _isolate(
     function: Callable[..., Any], server: CubinServer, needing: dict[str, str], reason: str = ""
 ) -> Callable[..., Any]:
@@ -532,6 +574,34 @@ def split_ldflags(flags: Iterable[str], provided: Sequence[str]) -> tuple[str, .
     return split_flags(kept).copts
 
 
+def nvcc_flags(options: Iterable[str], cuda_home: str) -> Flags:
+    """NVRTC's options, or nvcc's for one cubin, as flags of nvcc.
+
+    - The toolkit's include directories are left out: nvcc has its own. It also includes cuda_runtime.h by itself, and lets
+      the host's headers be found; __CUDACC_RTC__ is not defined.
+    - -default-device is left out: nvcc has no such flag. A function without an annotation is then one of the host, and a
+      kernel that calls it does not compile.
+    - What nvcc does not know of the rest, it refuses.
+
+    Raises UpstreamError if there is not exactly one SM target.
+    """
+    rest: list[str] = []
+    for option in options:
+        if match := re.fullmatch(r"--gpu-architecture=sm_(\d+[af]?)", option):
+            rest.append(f"-gencode=arch=compute_{match[1]},code=sm_{match[1]}")
+        elif match := re.fullmatch(r"--generate-code=(.*)", option):
+            rest.append(f"-gencode={match[1]}")
+        elif option not in ("-default-device", "-cubin") and not option.startswith(f"-I{cuda_home}/"):
+            rest.append(option)
+    flags = split_flags(rest)
+    if len(flags.sm_targets) != 1:
+        raise UpstreamError(
+            f"embedded cubin with options {shlex.join(options)}: expected one SM target, found {list(flags.sm_targets)}; "
+            "extend nvcc_flags"
+        )
+    return flags
+
+
 class Describer:
     """Turns upstream's specs into Specs."""
 
@@ -544,6 +614,97 @@ class Describer:
         common = cpp_ext.build_common_cflags(self._cuda_home, None)
         dirs = (re.sub("^(-I|-isystem )", "", flag) for flag in common if re.match("-I|-isystem ", flag))
         self._shared = tuple(os.path.normpath(directory) for directory in dirs)
+        self._nvrtc = _answer_nvrtc()
+        # What upstream calls to compile the cubins of a module, by its name. They all are functools.partial.
+        self._embedders: dict[str, Callable[[Any, Path], list[Embedded]]] = {
+            "prepare_generated_flash_kda_cubin": self._flash_kda,
+            "_prepare_cubins": self._alphamoe,
+            "_compile_cubins": self._megamoe,
+        }
+
+    def _embedder(self, spec: Any) -> Callable[[Any, Path], list[Embedded]] | None:
+        function = getattr(spec.embedded_cubin_factory, "func", None)
+        return self._embedders.get(getattr(function, "__name__", ""))
+
+    def _embedded(self, spec: Any) -> tuple[Embedded, ...]:
+        """The cubins that a module embeds, sorted by name. Upstream's own factory is run, with nothing to compile with."""
+        embedder = self._embedder(spec)
+        if not embedder:
+            return ()
+        work = Path(os.environ["FLASHINFER_WORKSPACE_BASE"])
+        header = Path(self._cuda_home) / "include" / "cuda_bf16.h"  # by which upstream knows the toolkit
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.touch()
+        # Upstream remembers what it compiled, and would not say it again: a directory for each.
+        build = Path(tempfile.mkdtemp(dir=work, prefix="embedded.")) / "build"
+        build.mkdir()
+        return tuple(sorted(embedder(spec.embedded_cubin_factory, build), key=lambda cubin: cubin.name))
+
+    def _cubin(self, name: str, symbol: str, kernel: str, source: Path, options: Iterable[str]) -> Embedded:
+        flags = nvcc_flags(options, self._cuda_home)
+        src = self._roots.label(os.path.normpath(source))
+        includes = tuple(self._roots.label(directory) for directory in flags.include_dirs)
+        return Embedded(name, symbol, kernel, flags.sm_targets[0], Source(src, flags.copts, includes, ()))
+
+    def _flash_kda(self, factory: Any, build: Path) -> list[Embedded]:
+        """flashinfer/jit/flash_kda_nvrtc.py: one cubin, of the body that the factory was given."""
+        self._nvrtc.clear()
+        names = list(factory(build))
+        asked = factory.keywords
+        if len(names) != 1 or len(self._nvrtc) != 1:
+            raise UpstreamError(
+                f"expected one embedded cubin, compiled once, found {names}, compiled {len(self._nvrtc)} times; "
+                "extend Describer._flash_kda"
+            )
+        symbol = f"__tvm_ffi__cubin_{names[0]}"
+        return [self._cubin(names[0], symbol, asked["kernel_name"], asked["body_path"], self._nvrtc[0])]
+
+    def _alphamoe(self, factory: Any, build: Path) -> list[Embedded]:
+        """flashinfer/jit/alphamoe_nvrtc.py: many cubins, some of which it makes arrays of in a header.
+
+        The header is replaced by one that declares the arrays. They are embedded like the others.
+        """
+        objects = factory(build)
+        receipt = json.loads((build / "alphamoe_nvrtc_receipt.json").read_text(encoding="utf-8"))
+        images: list[str] = receipt["image_header"]["images"]
+        cubins, declared = [], set()
+        for record in receipt["embedded_cubins"]:
+            name, arch = record["module_ident"], record["arch"]
+            if (name in objects) == (name in images) or not name.endswith(arch) or arch not in _ALPHAMOE_ARCHS:
+                raise UpstreamError(
+                    f"embedded cubin {name} for {arch}: expected an object or an image, for one of "
+                    f"{', '.join(_ALPHAMOE_ARCHS)}; extend Describer._alphamoe"
+                )
+            symbol = f"{name}_image" if name in images else f"__tvm_ffi__cubin_{name}"
+            if name in images:
+                declared.add(name.removesuffix(arch))
+            options = record["compile_options"]
+            cubins.append(self._cubin(name, symbol, record["kernel_symbol"], Path(record["source_path"]), options))
+        lines = [
+            f"extern const unsigned char {n}{arch}_image[];\n" for n in sorted(declared) for arch in _ALPHAMOE_ARCHS
+        ]
+        Path(receipt["image_header"]["path"]).write_text(
+            f'// Cubins that are linked in, written by upstream.py.\n#pragma once\nextern "C" {{\n{"".join(lines)}}}\n',
+            encoding="utf-8",
+        )
+        return cubins
+
+    def _megamoe(self, factory: Any, build: Path) -> list[Embedded]:
+        """cake_mxfp4_megamoe/shim/cake_jit.py: cubins that nvcc compiles."""
+        _Process.cubins.clear()
+        outputs = {os.path.basename(path): name for name, path in factory(build).items()}
+        instances = factory.func.__globals__["read_manifest"]()["device"]["instances"]
+        kernels = {os.path.basename(instance["path"]): instance["symbol"] for instance in instances}
+        cubins = []
+        for words in _Process.cubins:
+            # Its output is a temporary file, called after the cubin.
+            at = words.index("-o")
+            [name] = [name for file, name in outputs.items() if os.path.basename(words[at + 1]).startswith(f".{file}.")]
+            [source] = [word for word in words if word.endswith(".cu")]
+            options = [word for i, word in enumerate(words) if i not in (at, at + 1) and word != source]
+            kernel = kernels[os.path.basename(source)]
+            cubins.append(self._cubin(name, f"__tvm_ffi__cubin_{name}", kernel, Path(source), options))
+        return cubins
 
     def command_line(self, spec: Any, source: Path) -> list[str]:
         """The flags that upstream's ninja file has for a source."""
@@ -573,7 +734,7 @@ class Describer:
         found = {
             TORCH: not self._provided.torch and _TORCH_ROOT in text,
             NCCL: not self._provided.nccl and self._nccl in text,
-            EMBEDDED: bool(spec.embedded_cubin_factory),
+            EMBEDDED: bool(spec.embedded_cubin_factory) and not self._embedder(spec),
         }
         return [reason for reason, holds in found.items() if holds]
 
@@ -613,7 +774,14 @@ class Describer:
         if len(sm_targets) > 1:
             raise UpstreamError(f"expected one list of SM targets for a module, found {sorted(sm_targets)}")
         linkopts = split_ldflags(spec.extra_ldflags or (), (self._nccl, _TORCH_ROOT))
-        return Spec(spec.name, "", sm_targets.pop() if sm_targets else (), linkopts, tuple(sources))
+        of_module = sm_targets.pop() if sm_targets else ()
+        embedded = self._embedded(spec)
+        if others := sorted({cubin.sm_target for cubin in embedded} - set(of_module)):
+            raise UpstreamError(
+                f"embeds cubins for {', '.join(others)}; expected cubins for the SM targets of its TUs, "
+                f"{', '.join(of_module) or 'none'}; extend upstream.py"
+            )
+        return Spec(spec.name, "", of_module, linkopts, tuple(sources), embedded)
 
     def write_ninja(self, spec: Any, directory: Path) -> None:
         """Writes what upstream's ninja would read. Embedded cubins, which it would have to compile first, are left out."""

@@ -1,7 +1,7 @@
 """kernel_module: the targets of one module."""
 
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
-load("//toolchains/cuda:defs.bzl", "cuda_library", "cuda_object", "cuda_shared_library")
+load("//toolchains/cuda:defs.bzl", "cuda_embedded_cubin", "cuda_library", "cuda_object", "cuda_shared_library")
 load("//toolchains/cuda:sm_targets.bzl", "sm_name", "sm_target_key")
 
 visibility(["//kernels"])
@@ -29,6 +29,34 @@ def kernel_tu(src, hdrs = [], deps = [], copts = [], device_code = True, host_de
         device_code = device_code,
         host_dependent = host_dependent,
         name = name or _stem(str(src)),
+    )
+
+def embedded_cubin(name, src, sm_target, symbol, kernel, hdrs = [], deps = [], copts = []):
+    """Describes a cubin that a module has in its read-only data and loads itself, with the driver's or the runtime's API.
+
+    Args:
+        name: an identifier, by which targets and messages call it.
+        src: label of a `.cu` with the kernel.
+        sm_target: the one SM target that it is for.
+        symbol: where host code finds its bytes: `extern "C" const char <symbol>[], <symbol>_end[];`. In a build that does
+            not ask for the SM target it finds 64 zeros there, which no driver takes for a cubin.
+        kernel: the kernel that host code asks it for. Wheels refuse a cubin that lacks it.
+        hdrs: labels of the headers that it includes itself.
+        deps: `cuda_headers` or `cc_library` targets, whose include directories are searched in this order.
+        copts: flags, without include directories and without SM targets.
+
+    Returns:
+        struct for `kernel_module(embedded = [...])`.
+    """
+    return struct(
+        name = name,
+        src = src,
+        sm_target = sm_target,
+        symbol = symbol,
+        kernel = kernel,
+        hdrs = hdrs,
+        deps = deps,
+        copts = copts,
     )
 
 def _sm_setting(sm_target):
@@ -61,6 +89,7 @@ def kernel_module(
         sm_targets,
         library_name = None,
         linkopts = [],
+        embedded = [],
         fewer_kernels = {},
         stubs = [],
         versions = {},
@@ -74,6 +103,8 @@ def kernel_module(
     - `<name>`: the shared library, with the SM targets that the build asks for
     - `<name>.<tu>.sm_<target>`: the cubin of a TU for an SM target
     - `<name>.<tu>.host`: the host object of a TU
+    - `<name>.embedded.<cubin>`: the object with an embedded cubin
+    - `<name>.embedded.<cubin>.sm_<target>`: the cubin itself
     - `<name>.cubins.sm_<target>`: the cubins that are embedded where a build asks for an SM target
     - `<name>.hosts`: the host objects
 
@@ -84,6 +115,7 @@ def kernel_module(
             that it asks for. A dict gives what is built in place of what is asked for: `{"10.7a": "10.0f"}`.
         library_name: the name that the runtime loads the module by. Default: `name`.
         linkopts: flags for the linker.
+        embedded: list of `embedded_cubin(...)`, for SM targets that are built.
         fewer_kernels: why the image of a TU for an SM target may lack kernels that another image of the TU has, by
             `TU SM target`: `{"a/b.cu 7.5": "needs cp.async"}`. Wheels refuse any other image that does.
         stubs: libraries of CUDA that it is linked to: `["//toolchains/cuda:stub_cuda"]`.
@@ -105,7 +137,7 @@ def kernel_module(
     default = "8.0" if "8.0" in built else built[0] if built else None
     if len({sm: None for sm in canonical.values()}) == 1:
         default = canonical.values()[0]
-    has_device_code = bool([tu for tu in tus if tu.device_code and str(tu.src).endswith(".cu")])
+    has_device_code = bool(embedded) or bool([tu for tu in tus if tu.device_code and str(tu.src).endswith(".cu")])
     names = {}
     for tu in tus:
         prefix = tu_prefix + tu.name
@@ -136,20 +168,38 @@ def kernel_module(
         )
         objects.append(prefix + ".host")
 
+    embedded_cubins = {sm: [] for sm in built}
+    embedded_objects = {sm: [] for sm in built}
+    for e in embedded:
+        if e.sm_target not in built:
+            fail("kernel_module %s: embedded cubin %s is for SM target %s; expected one of %s, for which the module is built" % (name, e.name, e.sm_target, ", ".join(built)))
+        prefix = tu_prefix + "embedded." + e.name
+        cubin = prefix + "." + sm_name(e.sm_target)
+        cuda_library(name = cubin, src = e.src, hdrs = e.hdrs, deps = e.deps, copts = e.copts, sm_target = e.sm_target, tags = ["manual"])
+        cuda_embedded_cubin(name = prefix, cubin = cubin, cubin_name = e.name, kernel = e.kernel, symbol = e.symbol, tags = ["manual"])
+        cuda_embedded_cubin(name = prefix + ".absent", cubin_name = e.name, kernel = e.kernel, symbol = e.symbol, tags = ["manual"])
+        embedded_cubins[e.sm_target].append(cubin)
+        embedded_objects[e.sm_target].append(prefix)
+
     selected = []
+    selected_embedded = []
     for sm in built if has_device_code else []:
         asking = [settings.get(asked) or _sm_setting(asked) for asked, image in images.items() if image == sm]
-        selected += select({
-            _any_setting("_asks_for_image_%s_of_%s" % (sm, name), asking): cubins[sm],
-            "//conditions:default": [],
-        })
+        asked = _any_setting("_asks_for_image_%s_of_%s" % (sm, name), asking)
+        selected += select({asked: cubins[sm], "//conditions:default": []})
+        if embedded_objects[sm]:
+            selected_embedded += select({
+                asked: embedded_objects[sm],
+                "//conditions:default": [object + ".absent" for object in embedded_objects[sm]],
+            })
     for asked, image in images.items():
-        native.filegroup(name = "%s.cubins.%s" % (name, sm_name(asked)), srcs = cubins[image], tags = ["manual"], visibility = visibility)
+        native.filegroup(name = "%s.cubins.%s" % (name, sm_name(asked)), srcs = cubins[image] + embedded_cubins[image], tags = ["manual"], visibility = visibility)
     native.filegroup(name = name + ".hosts", srcs = objects + cc_deps, tags = ["manual"], visibility = visibility)
     cuda_shared_library(
         name = name,
         cubins = selected,
         deps = cc_deps,
+        embedded = selected_embedded,
         fewer_kernels = fewer_kernels,
         library_name = library_name or name,
         linkopts = linkopts,

@@ -46,6 +46,11 @@ CASES = [
     ),
     ("over_limit", [], ["is too large", "expected: under 1000 bytes, the size at which a release asset is refused", "fine  8.0"]),
     ("broken_promise", [], ["promises GPUs that some of its modules do not run on", "two_targets has images for 8.0", "compute capability 9.0", "9.0a", "To do:"]),
+    (
+        "wrong_embedded_kernel",
+        [],
+        ["wrong_kernel, embedded cubin body is not what was built", "expected: SASS for 8.0 with kernel fine", "found:    SASS for 8.0 with kernels _Z4finePi", 'To do: correct its declaration (embedded_cubin), or declare the kernel extern "C"'],
+    ),
     ("duplicate_module", [], ["module name 'fine' is given twice", "failures:fine and ", "failures:another_fine", "library_name"]),
 ]  # fmt: skip
 

@@ -52,12 +52,13 @@ def test_a_profile_that_there_is_not(elsewhere: Workspace) -> None:
 
 @pytest.mark.parametrize("label", ["cu130", "cu134"])
 def test_every_pair_of_full_is_one_cubin(full: Workspace, label: str) -> None:
-    """Over all wheels of a CUDA version, each (TU with device code, SM target) is compiled once."""
+    """Over all wheels of a CUDA version, each (TU with device code, SM target) and embedded cubin is compiled once."""
     # A server's memory has room for all modules of one CUDA version, not for whatever it did before as well.
     full.bazel("shutdown")
     counts = action_counts(full, f"//wheels:{label}")
     listed = modules(full, label).values()
     pairs = sum(tu["device_code"] * len(module["sm_targets"]) for module in listed for tu in module["tus"])
+    pairs += sum(len(module["embedded"]) for module in listed)
     assert counts["CudaCubin"] == counts["CudaPreprocess"] == pairs
 
 

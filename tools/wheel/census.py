@@ -15,26 +15,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from elf import Elf, ElfError
-from fatbin import fatbins
+from fatbin import Image as Found
+from fatbin import embedded_cubins, fatbins
 from sm_targets import parse
 from zstd import Zstd
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image: `kind` is `sass` or `ptx`, `sm` its SM target, `bytes` what it takes in the fatbin."""
+    """An image: `kind` is `sass` or `ptx`, `sm` its SM target, `bytes` what it takes in the fatbin.
+
+    embedded: the name of a cubin that lies outside of fatbins; empty for what is in one.
+    """
 
     kind: str
     sm: str
     bytes: int
     uncompressed_bytes: int
     kernels: tuple[str, ...]
+    embedded: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind.upper() if self.kind in ('sass', 'ptx') else self.kind} for {self.sm}"
 
 
-# A module's fatbins in their order, one a TU in the order of linking, each with its images in their order.
+# A module's fatbins in their order, one a TU in the order of linking, each with its images in their order. Then its
+# embedded cubins, each alone, by name.
 Census = list[list[Image]]
 
 
@@ -44,12 +50,15 @@ def take(data: bytes | memoryview, name: str, zstd: Zstd | None) -> Census:
     zstd: None will do for a module without images that are compressed with it.
     Raises ElfError for bytes that are damaged or contradict themselves.
     """
+
+    def read(image: Found, embedded: str = "") -> Image:
+        kernels = tuple(image.kernels(zstd))
+        return Image(image.kind, image.sm, image.bytes, image.uncompressed_bytes, kernels, embedded)
+
+    module = Elf(data, name)
     return [
-        [
-            Image(image.kind, image.sm, image.bytes, image.uncompressed_bytes, tuple(image.kernels(zstd)))
-            for image in fatbin.images
-        ]
-        for fatbin in fatbins(Elf(data, name))
+        *([read(image) for image in fatbin.images] for fatbin in fatbins(module)),
+        *([read(image, embedded)] for embedded, image in embedded_cubins(module).items()),
     ]
 
 
@@ -63,13 +72,16 @@ def check(
     census: Census,
     expected: Mapping[str, Sequence[str]],
     fewer_kernels: Mapping[tuple[str, str, str], str] | None = None,
+    embedded: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[str]:
     """Compares a census with how the module was built; returns a message for each difference.
 
     expected: the SM targets of each TU that has a fatbin, in the order of linking; `9.0a` is SASS, `compute_90a` PTX.
     fewer_kernels: why an image may lack kernels that another image of its fatbin has, by (module, TU, SM target).
+    embedded: SM target and kernel of each cubin that host code loads itself, by name.
     """
-    problems = []
+    problems = _check_embedded(module, [i for images in census for i in images if i.embedded], embedded or {})
+    census = [images for images in census if not any(image.embedded for image in images)]
     if len(census) != len(expected):
         problems.append(
             f"{module} does not have one fatbin for each TU with device code.\n"
@@ -83,6 +95,30 @@ def check(
         problems += _check_images(where, images, [_wanted(sm) for sm in expected.get(tu, [])])
         allowed = {sm for (m, t, sm), reason in (fewer_kernels or {}).items() if (m, t) == (module, tu) and reason}
         problems += _check_kernels(where, [image for image in images if image.sm not in allowed], images)
+    return problems
+
+
+def _check_embedded(module: str, found: list[Image], expected: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Messages about embedded cubins that are missing, that nobody asked for, and that are not what host code asks for."""
+    by_name = {image.embedded: image for image in found}
+    problems = []
+    for name in sorted({*by_name, *expected}):
+        sm, kernel = expected.get(name, ("", ""))
+        image = by_name.get(name)
+        wanted = f"SASS for {sm} with kernel {kernel}" if sm else "nothing of that name"
+        if not image:
+            has, todo = "nothing", "see whether host code refers to its symbol: the linker drops what nothing refers to"
+        elif not sm:
+            has, todo = str(image), "declare it (embedded_cubin), or find the object that brings it"
+        elif image.sm != sm or kernel not in image.kernels:
+            has = f"{image} with kernels {', '.join(image.kernels) or 'none'}"
+            todo = 'correct its declaration (embedded_cubin), or declare the kernel extern "C" in its source'
+        else:
+            continue
+        problems.append(
+            f"{module}, embedded cubin {name} is not what was built.\n"
+            f"  expected: {wanted}\n  found:    {has}\n  To do: {todo}."
+        )
     return problems
 
 
@@ -145,7 +181,7 @@ def table(censuses: Mapping[str, Census]) -> str:
     """Censuses by module name as text, a line for each image."""
     rows = [("module", "fatbin", "kind", "SM", "bytes", "uncompressed", "kernels")]
     rows += [
-        (name, str(index), i.kind, i.sm, str(i.bytes), str(i.uncompressed_bytes), str(len(i.kernels)))
+        (name, i.embedded or str(index), i.kind, i.sm, str(i.bytes), str(i.uncompressed_bytes), str(len(i.kernels)))
         for name, census in censuses.items()
         for index, images in enumerate(census)
         for i in images

@@ -256,6 +256,28 @@ def fatbins(module: Elf) -> list[Fatbin]:
     return found
 
 
+_EMBEDDED = re.compile(r"\.cubin\.sm_(\d+)([af]?)\.(\w+)")
+
+
+def embedded_cubins(module: Elf) -> dict[str, Image]:
+    """The cubins that host code of a module loads itself, by the names that they were embedded with, sorted.
+
+    Each is a section of its own, `.cubin.sm_100a.<name>`, as toolchains/cuda/private/embed_step.py makes it: what a symbol
+    or an address would tell is gone from a stripped module. Raises ElfError for a damaged section or two of one name.
+    """
+    found: dict[str, Image] = {}
+    for section in module.sections:
+        match = _EMBEDDED.fullmatch(section.name)
+        if match:
+            content = module.content(section)
+            where = f"{module.name}, embedded cubin {match[3]}"
+            if match[3] in found:
+                raise FatbinError(where, section, "one section of that name", "two")
+            sm = _sm(int(match[1])) + match[2]
+            found[match[3]] = Image(where, "sass", sm, len(content), len(content), "", content)
+    return dict(sorted(found.items()))
+
+
 def _extents(module: Elf, name: str, content: memoryview) -> Iterator[tuple[int, int]]:
     """Where the fatbins in a section begin and end. Between them are zeros, for alignment."""
     position = 0

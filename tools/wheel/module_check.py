@@ -1,7 +1,7 @@
 """Measures a module on its bytes, and fails if it is not what it was built to be: ModuleCheck.
 
     module_check.py --module M.so --name NAME --cpu CPU --cuda-version V --images IMAGES.json --deflate DIR --zstd LIB
-                    --tag TAG --facts OUT.json [--fewer-kernels 'TU SM=REASON'...]
+                    --tag TAG --facts OUT.json [--fewer-kernels 'TU SM=REASON'...] [--embedded 'NAME SM KERNEL'...]
 
 IMAGES.json is how the fatbins were made (CudaFatbin). OUT.json is what wheels, their manifests and reports say of the
 module: nothing else guesses it.
@@ -22,7 +22,7 @@ from typing import Any
 import census
 import elf_gate
 from elf import Elf, ElfError
-from fatbin import Fatbin, fatbins
+from fatbin import embedded_cubins, fatbins
 from wheel_member import load_deflate
 from zstd import Zstd
 
@@ -45,17 +45,22 @@ def allowed(module: str, texts: list[str]) -> dict[tuple[str, str, str], str]:
     return result
 
 
-def weights(data: memoryview, listed: list[Fatbin], deflate: Any) -> dict[str, int]:
+def weights(elf: Elf, deflate: Any) -> dict[str, int]:
     """Bytes that the images of each SM target, and `host` for all the rest, take when they are deflated on their own.
 
     A member is one stream: by these its compressed bytes are shared out.
     """
     parts: dict[str, list[memoryview]] = defaultdict(list)
-    for fatbin in listed:
-        for image in fatbin.images:
-            parts[image.sm].append(image.payload)
-    section = Elf(data, "").section(".nv_fatbin")
-    host = [data[: section.offset], data[section.offset + section.size :]] if section else [data]
+    for image in [*(image for fatbin in fatbins(elf) for image in fatbin.images), *embedded_cubins(elf).values()]:
+        parts[image.sm].append(image.payload)
+    device = sorted(
+        (section.offset, section.offset + section.size)
+        for section in elf.sections
+        if section.name == ".nv_fatbin" or section.name.startswith(".cubin.")
+    )
+    ends = [0, *(end for _, end in device)]
+    starts = [*(start for start, _ in device), len(elf.data)]
+    host = [elf.data[end:start] for end, start in zip(ends, starts, strict=True)]
     # The fastest level: only the proportions matter.
     return {
         name: len(deflate.deflate_compress(b"".join(pieces), 1)) for name, pieces in {"host": host, **parts}.items()
@@ -65,9 +70,8 @@ def weights(data: memoryview, listed: list[Fatbin], deflate: Any) -> dict[str, i
 def measure(elf: Elf, zstd: Zstd, deflate: Any) -> tuple[dict[str, Any], census.Census]:
     """What the bytes of a module say; raises ElfError if they are damaged or contradict themselves."""
     data, name = bytes(elf.data), elf.name
-    listed = fatbins(elf)
     taken = census.take(data, name, zstd)
-    weight = weights(memoryview(data), listed, deflate)
+    weight = weights(elf, deflate)
     sm_targets: dict[str, dict[str, int]] = {}
     for images in taken:
         for image in images:
@@ -86,8 +90,15 @@ def measure(elf: Elf, zstd: Zstd, deflate: Any) -> tuple[dict[str, Any], census.
 
 
 def kernels(expected: Mapping[str, list[str]], taken: census.Census) -> dict[str, dict[str, list[str]]]:
-    """TU -> SM target -> names of kernels."""
-    return {tu: {image.sm: list(image.kernels) for image in images} for tu, images in zip(expected, taken, strict=True)}
+    """TU, or name of an embedded cubin -> SM target -> names of kernels."""
+    names = [*expected, *(image.embedded for images in taken for image in images if image.embedded)]
+    return {n: {image.sm: list(image.kernels) for image in images} for n, images in zip(names, taken, strict=True)}
+
+
+def embedded(texts: list[str]) -> dict[str, tuple[str, str]]:
+    """Name -> SM target and kernel of embedded cubins, from `NAME SM KERNEL`."""
+    words = [text.split(" ") for text in texts]
+    return {name: (sm, kernel) for name, sm, kernel in words}
 
 
 def main() -> int:
@@ -98,6 +109,7 @@ def main() -> int:
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--images", type=Path, help="none for a module without device code")
     parser.add_argument("--fewer-kernels", action="append", default=[], metavar="TU SM=REASON")
+    parser.add_argument("--embedded", action="append", default=[], metavar="NAME SM KERNEL")
     parser.add_argument("--facts", type=Path, required=True)
     args = parser.parse_args()
     expected = provenance(json.loads(args.images.read_text())) if args.images else {}
@@ -105,7 +117,7 @@ def main() -> int:
         elf = Elf(args.module.read_bytes(), args.name)
         facts, taken = measure(elf, Zstd(args.zstd), load_deflate(args.deflate))
         problems = [
-            *census.check(args.name, taken, expected, allowed(args.name, args.fewer_kernels)),
+            *census.check(args.name, taken, expected, allowed(args.name, args.fewer_kernels), embedded(args.embedded)),
             *elf_gate.check(
                 args.name,
                 elf,

@@ -79,6 +79,7 @@ def _facts(ctx, module):
         ["%s=%s" % (key, module.fewer_kernels[key]) for key in sorted(module.fewer_kernels)],
         before_each = "--fewer-kernels",
     )
+    arguments.add_all(["%s %s %s" % (e.name, e.sm_target, e.kernel) for e in module.embedded], before_each = "--embedded")
     arguments.add("--facts", facts)
     _run(
         ctx,

@@ -51,6 +51,7 @@ def spec(
         "sm_targets": list(sm_targets),
         "linkopts": linkopts,
         "sources": list(sources),
+        "embedded": [],
     }
 
 
@@ -211,6 +212,7 @@ class ProgramTest(unittest.TestCase):
         self.upstream("cu130", PLAIN, SERVED)
         self.imported(("cu130",), ["*"])
         expected = {
+            "embedded": [],
             "fewer_kernels": {},
             "linkopts": ["-lcuda"],
             "sm_targets": ["8.0", "9.0a"],
@@ -250,6 +252,24 @@ class ProgramTest(unittest.TestCase):
             self.assertIn(words, root)
         read = ["csrc/body.h", "csrc/host.cc", "csrc/k.cu", "csrc/own/own.h"]
         self.assertEqual(json.loads((self.out / "sources.json").read_text()), read)
+
+    def test_embedded_cubins(self) -> None:
+        def cubin(name: str) -> dict[str, Any]:
+            words = {"name": name, "symbol": f"{name}_start", "kernel": "k", "sm_target": "8.0"}
+            return {**words, "source": source("csrc/k.cu", '-DBODY="body.h"')}
+
+        self.upstream("cu130", {**MOE, "embedded": [cubin("body")]})
+        self.imported(("cu130",), ["*"])
+        [embedded] = json.loads((self.out / "cu130" / "modules.json").read_text())["moe"]["embedded"]
+        tu = embedded.pop("tu")
+        self.assertEqual(embedded, {"name": "body", "symbol": "body_start", "kernel": "k", "sm_target": "8.0"})
+        self.assertEqual((tu["src"], tu["hdrs"]), ("csrc/k.cu", ["csrc/body.h"]))
+        self.assertIn('"symbol": "body_start"', (self.out / "modules" / "moe" / "BUILD.bazel").read_text())
+        for file in ("BUILD.bazel", "sources.json"):
+            self.assertIn('"csrc/body.h"', (self.out / file).read_text())
+        self.out = self.root / "out2"
+        self.upstream("cu130", {**MOE, "embedded": [cubin("x" * 250)]})
+        self.assert_fails(r"module moe: the name embedded\.x+ has 259 characters", ("cu130",), ["*"])
 
     def test_sources_beside_python_code(self) -> None:
         self.upstream("cu130", MOE)

@@ -1,4 +1,4 @@
-"""Tests of kernels/flashinfer/upstream.py, against a FlashInfer of 80 lines.
+"""Tests of kernels/flashinfer/upstream.py, against a FlashInfer of 120 lines.
 
 Needs that folder on the import path:
 PYTHONPATH=kernels/flashinfer python3 -m unittest discover -s tests/kernels/flashinfer
@@ -35,6 +35,42 @@ def ensure_symlink(link, target):
     link.symlink_to(target)
 """,
     "flashinfer/jit/trtllm_gen_metainfo.py": "def write_filtered_metainfo(dest, source): dest.write_bytes(source)\n",
+    "flashinfer/jit/flash_kda_nvrtc.py": """
+import os
+def _compile_cubin(source, *, source_name, options): raise OSError("no NVRTC")
+def prepare_generated_flash_kda_cubin(build_dir, *, body_path, kernel_name, module_ident, options):
+    known = os.path.join(os.environ["CUDA_HOME"], "include")
+    assert os.path.exists(known + "/cuda_bf16.h") and build_dir.is_dir()
+    cubin = build_dir.parent / "x.cubin"
+    options = ("-default-device", f"-I{known}", f"-I{known}/cccl", *options)
+    cubin.write_bytes(_compile_cubin(body_path.read_bytes(), source_name="x", options=options))
+    return {module_ident: cubin}
+""",
+    "flashinfer/jit/alphamoe_nvrtc.py": """
+import json
+def nvrtc_compile(source, **options): raise OSError("no NVRTC")
+def _prepare_cubins(build_dir, *, source_dir, images_dir, arch):
+    names = [f"{name}_{arch}" for name in ("one", "two")]
+    images_dir.mkdir(parents=True)
+    (images_dir / "images.h").write_bytes(nvrtc_compile("", name="x", arch=arch))
+    records = [dict(module_ident=name, arch=arch, kernel_symbol="k_" + name, source_path=str(source_dir / "k.cu"),
+        compile_options=[f"--gpu-architecture={arch}", "-default-device", "--use_fast_math"]) for name in names]
+    receipt = {"embedded_cubins": records, "image_header": {"path": str(images_dir / "images.h"), "images": names[1:]}}
+    (build_dir / "alphamoe_nvrtc_receipt.json").write_text(json.dumps(receipt))
+    return {names[0]: build_dir / "x.cubin"}
+""",
+    "flashinfer/jit/megamoe.py": """
+import os, subprocess
+def read_manifest():
+    return {"device": {"instances": [{"path": f"{name}.cu", "symbol": f"kernel_{name}"} for name in ("k", "l")]}}
+def _compile_cubins(build_dir, *, source):
+    out = build_dir / "m64.cubin"
+    nvcc = os.environ["CUDA_HOME"] + "/bin/nvcc"
+    flags = ["-cubin", "--generate-code=arch=compute_90a,code=sm_90a", "-DX=1", f"-I{source.parent}"]
+    subprocess.run([nvcc, *flags, str(source), "-o", str(build_dir / ".m64.cubin.1.tmp")], check=True)
+    os.replace(build_dir / ".m64.cubin.1.tmp", out)
+    return {"m64": out}
+""",
     "flashinfer/jit/env.py": """
 import os, pathlib
 FLASHINFER_DATA = pathlib.Path(__file__).parents[1] / "data"
@@ -68,10 +104,10 @@ def build_cuda_cflags(common, extra=None):
     return ["$common_cflags", *gencode, "--threads=1", *extra]
 """,
     "flashinfer/aot.py": """
-import os, pathlib, socket, subprocess, types
+import functools, os, pathlib, socket, subprocess, types
 import pynvml, requests, torch
 from torch.utils.cpp_extension import include_paths
-from .jit import env
+from .jit import alphamoe_nvrtc, env, flash_kda_nvrtc, megamoe
 from .jit.cubin_loader import ensure_symlink, get_artifact, get_meta_hash
 from .jit.trtllm_gen_metainfo import write_filtered_metainfo
 CSRC = env.FLASHINFER_CSRC_DIR if hasattr(env, "FLASHINFER_CSRC_DIR") else None
@@ -110,7 +146,13 @@ def gen_nccl_module():
     ldflags = ["-lcuda", str(home / "lib" / "libnccl.so.2"), f"-Wl,-rpath,{home / 'lib'}"]
     dirs = [home / "include", home / "include" / "nccl_device"]
     return spec("with_nccl", [env.FLASHINFER_CSRC_DIR / "k.cu"], extra_include_dirs=dirs, extra_ldflags=ldflags)
-def gen_embedded_module(): return spec("embedded", [], embedded_cubin_factory=print)
+def gen_unknown_module(): return spec("unknown", [], embedded_cubin_factory=print)
+def gen_embedded_module(factory, **keywords):
+    names = {name: env.FLASHINFER_CSRC_DIR / path for name, path in keywords.items() if name in ("body_path", "source_dir", "source")}
+    if "images_dir" in keywords:
+        names["images_dir"] = env.FLASHINFER_GEN_SRC_DIR / keywords["images_dir"]
+    sources = [env.FLASHINFER_CSRC_DIR / "k.cu"]
+    return spec("embedded", sources, embedded_cubin_factory=functools.partial(factory, **{**keywords, **names}))
 def gen_absent_module(): return spec("absent", [env.FLASHINFER_CSRC_DIR / "absent.cu"])
 def gen_linked_module(): return spec("linked", [], needs_device_linking=True)
 def gen_texts_module(): return spec(f"a_{torch.nothing}", [])
@@ -253,11 +295,53 @@ class ProgramTest(unittest.TestCase):
                         "late_includes": [],
                     },
                 ],
+                "embedded": [],
             },
         )
 
+    KDA = "gen_embedded_module(flash_kda_nvrtc.prepare_generated_flash_kda_cubin, body_path='k.cu', kernel_name='run', module_ident='body'"
+
+    def cubin(self, name: str, symbol: str, kernel: str, sm: str, *copts: str, includes: tuple[str, ...] = ()) -> Any:
+        source = {"src": "csrc/k.cu", "copts": list(copts), "includes": list(includes), "late_includes": []}
+        return {"name": name, "symbol": symbol, "kernel": kernel, "sm_target": sm, "source": source}
+
+    def test_a_cubin_that_nvrtc_would_compile(self) -> None:
+        call = self.KDA + ", options=('--gpu-architecture=sm_90a', '-std=c++17', '-DKNOB=1'))"
+        [cubin] = self.specs(call)["embedded"]["embedded"]
+        self.assertEqual(cubin, self.cubin("body", "__tvm_ffi__cubin_body", "run", "9.0a", "-std=c++17", "-DKNOB=1"))
+
+    def test_cubins_in_objects_and_in_a_header(self) -> None:
+        call = "gen_embedded_module(alphamoe_nvrtc._prepare_cubins, source_dir='', images_dir='moe', arch='sm_100a')"
+        embedded = self.specs(call, cells=("cu130=13.0:9.0a 10.0a 10.3a",))["embedded"]["embedded"]
+        flag = "--use_fast_math"
+        self.assertEqual(
+            embedded,
+            [
+                self.cubin("one_sm_100a", "__tvm_ffi__cubin_one_sm_100a", "k_one_sm_100a", "10.0a", flag),
+                self.cubin("two_sm_100a", "two_sm_100a_image", "k_two_sm_100a", "10.0a", flag),
+            ],
+        )
+        # The same for every CUDA label, whatever SM targets it has.
+        header = (self.out / "cu130" / "generated" / "moe" / "images.h").read_text(encoding="utf-8")
+        for arch in ("sm_100a", "sm_103a"):
+            self.assertIn(f"extern const unsigned char two_{arch}_image[];\n", header)
+        self.assertNotIn("one_", header)
+
+    def test_a_cubin_that_nvcc_would_compile(self) -> None:
+        [cubin] = self.specs("gen_embedded_module(megamoe._compile_cubins, source='k.cu')")["embedded"]["embedded"]
+        self.assertEqual(
+            cubin, self.cubin("m64", "__tvm_ffi__cubin_m64", "kernel_k", "9.0a", "-DX=1", includes=("csrc",))
+        )
+
+    def test_cubins_that_have_no_place(self) -> None:
+        self.assert_fails("module embedded: .*expected one SM target, found .*nvcc_flags", self.KDA + ", options=())")
+        other = ", options=('--gpu-architecture=sm_100a',))"
+        self.assert_fails(r"module embedded: embeds cubins for 10\.0a; expected .*8\.0, 9\.0a", self.KDA + other)
+        call = "gen_embedded_module(alphamoe_nvrtc._prepare_cubins, source_dir='', images_dir='moe', arch='sm_90a')"
+        self.assert_fails("module embedded: embedded cubin one_sm_90a for sm_90a: expected .*_alphamoe", call)
+
     def test_what_is_missing_is_named_with_its_reason(self) -> None:
-        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl", "embedded", "plain")]
+        calls = [f"gen_{name}_module()" for name in ("served", "torch", "nccl", "unknown", "plain")]
         specs = self.specs(*calls, "gen_failing_module(1)")
         self.assertEqual(
             {name: spec["reason"] for name, spec in specs.items()},
@@ -265,7 +349,7 @@ class ProgramTest(unittest.TestCase):
                 "served": "needs files of NVIDIA's cubin server",
                 "with_torch": "needs the headers and libraries of CUDA's torch",
                 "with_nccl": "needs NCCL",
-                "embedded": "embeds cubins that are compiled apart",
+                "unknown": "embeds cubins that are compiled apart, in a way that is not known here",
                 "plain": "",
                 "gen_failing_module(1)": "upstream's generator raised OSError('broken')",
             },

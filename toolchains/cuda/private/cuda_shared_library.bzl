@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 load(":actions.bzl", "STEP_ATTRS", "TOOLCHAINS", "run_step", "toolchains")
-load(":providers.bzl", "CubinInfo", "CudaModuleInfo", "CudaObjectInfo", "CudaStubInfo")
+load(":providers.bzl", "CubinInfo", "CudaModuleInfo", "CudaObjectInfo", "CudaStubInfo", "EmbeddedCubinInfo")
 load(":settings.bzl", "FatbinCompressionInfo", "host_transition")
 load(":sm_targets.bzl", "sm_target_key")
 
@@ -50,17 +50,20 @@ def _cuda_shared_library_impl(ctx):
             fail("%s: TU %s is given twice for SM target %s" % (ctx.label, cubin.tu, cubin.sm_target))
         cubins[cubin.tu][cubin.sm_target] = cubin
     objects = [target[CudaObjectInfo] for target in ctx.attr.objects]
-    sm_targets = sorted({sm: None for by_sm in cubins.values() for sm in by_sm}, key = sm_target_key)
+    in_fatbins = sorted({sm: None for by_sm in cubins.values() for sm in by_sm}, key = sm_target_key)
+    embedded = [target[EmbeddedCubinInfo] for target in ctx.attr.embedded]
+    present = [e for e in embedded if e.sm_target]
+    sm_targets = sorted({sm: None for sm in in_fatbins + [e.sm_target for e in present]}, key = sm_target_key)
     with_device_code = [o for o in objects if o.canonical]
-    if with_device_code and not sm_targets:
+    if (with_device_code or embedded) and not sm_targets:
         fail(("%s: none of the SM targets that this build asks for is one that the module has.\n" +
               "  expected: at least one of %s\n  To do: name some, as in --//toolchains/cuda:sm_targets=8.0,9.0a") %
              (ctx.label, ", ".join(ctx.attr.sm_targets)))
     tus = [
-        (o, [cubins[o.tu][sm] for sm in sm_targets])
+        (o, [cubins[o.tu][sm] for sm in in_fatbins])
         for o in with_device_code
     ]
-    linked = [o.object for o in objects]
+    linked = [o.object for o in objects] + [e.object for e in embedded]
     sizes = None
     if tus:
         fatbin, sizes = _fatbin(ctx, cuda, cc, name, tus)
@@ -104,6 +107,7 @@ def _cuda_shared_library_impl(ctx):
     )
     return [
         CudaModuleInfo(
+            embedded = present,
             fewer_kernels = ctx.attr.fewer_kernels,
             images = sizes,
             library = library,
@@ -122,6 +126,7 @@ Errors: two SM targets whose host stubs differ (names the TU and the SM targets)
     attrs = STEP_ATTRS | {
         "cubins": attr.label_list(providers = [CubinInfo], doc = "`cuda_library` targets: every TU with device code for every SM target to embed."),
         "deps": attr.label_list(cfg = host_transition, providers = [CcInfo], doc = "C++ libraries that are linked in."),
+        "embedded": attr.label_list(providers = [EmbeddedCubinInfo], doc = "`cuda_embedded_cubin` targets: every one whose symbols the objects refer to."),
         "fewer_kernels": attr.string_dict(doc = "Why the image of a TU for an SM target may lack kernels that another image of the TU has, by `TU SM target`: `{\"a/b.cu 7.5\": \"needs cp.async\"}`. A wheel's build fails for any other image that does."),
         "library_name": attr.string(doc = "Name that the runtime loads the module by. Default: the target's name."),
         "link_late": attr.label_list(allow_files = [".a"], doc = "Archives that are searched after the objects and before the C++ library; none of their symbols is exported.", default = ["//toolchains/cc:libstdcxx_nonshared"]),

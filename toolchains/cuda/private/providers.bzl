@@ -42,9 +42,20 @@ CudaStubInfo = provider(
     },
 )
 
+EmbeddedCubinInfo = provider(
+    doc = "A cubin as read-only data for host code of one CPU, or what is in its place.",
+    fields = {
+        "kernel": "string: the kernel that host code asks it for",
+        "name": "string: what messages call it",
+        "object": "File: the object, which defines the symbols that host code refers to",
+        "sm_target": "string: `10.0a`, or empty where there is no cubin",
+    },
+)
+
 CudaModuleInfo = provider(
     doc = "One linked module.",
     fields = {
+        "embedded": "list of EmbeddedCubinInfo: the cubins that it has in its read-only data",
         "fewer_kernels": "dict of string to string: why an image may lack kernels of its siblings, by `TU SM target`",
         "images": "File or None: JSON, the bytes of each (TU, SM target) in the module's fatbins",
         "library": "File: the shared library",

@@ -109,6 +109,11 @@ def module(*fatbins: bytes, pointers: list[int] | None = None) -> bytes:
     return elf({".nv_fatbin": (1, content), ".nvFatBinSegment": (1, wrappers)})
 
 
+def module_with_cubins(**cubins: tuple[str, bytes]) -> bytes:
+    """An x86_64 module with embedded cubins: by name, what the section says that it is for, and the bytes."""
+    return elf({f".cubin.sm_{sm}.{name}": (1, content) for name, (sm, content) in cubins.items()})
+
+
 def image_offsets(section: bytes) -> Iterator[int]:
     """Where images and their payloads begin in a section of fatbins, found by their magic and version."""
     position = 0

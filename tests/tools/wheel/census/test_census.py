@@ -14,8 +14,8 @@ from unittest import mock
 import census
 import samples
 from census import Image, check, take
-from elf import Elf
-from samples import SM_TARGETS, ZSTD, cubin, fatbin, image, module
+from elf import Elf, ElfError
+from samples import SM_TARGETS, ZSTD, cubin, fatbin, image, module, module_with_cubins
 
 TUS = {f"tests/tools/wheel/census/{name}.cu": SM_TARGETS for name in ("stored", "lz4", "zstd")}
 
@@ -140,6 +140,64 @@ class CheckTest(unittest.TestCase):
         self.assertIn("norm, fatbin 1 has an image that it was not built with: SASS 8.0", messages[1])
 
 
+class EmbeddedTest(unittest.TestCase):
+    """Cubins outside of fatbins, which host code loads itself."""
+
+    DATA = module_with_cubins(late=("90a", cubin("k", "l", note=b"-arch sm_90a")), early=("90", cubin("k")))
+    EXPECTED = {"early": ("9.0", "k"), "late": ("9.0a", "l")}
+
+    def problems(self, expected: dict[str, tuple[str, str]]) -> list[str]:
+        return check("kda", take(self.DATA, "kda.so", None), {}, embedded=expected)
+
+    def test_they_are_counted(self) -> None:
+        found = [i for images in take(self.DATA, "kda.so", None) for i in images]
+        self.assertEqual(
+            [(i.embedded, i.kind, i.sm, i.kernels) for i in found],
+            [("early", "sass", "9.0", ("k",)), ("late", "sass", "9.0a", ("k", "l"))],
+        )
+        self.assertEqual([i.bytes for i in found], [len(cubin("k")), len(cubin("k", "l", note=b"-arch sm_90a"))])
+
+    def test_all_is_well(self) -> None:
+        self.assertEqual(self.problems(self.EXPECTED), [])
+
+    def test_one_that_is_not_there(self) -> None:
+        [message] = self.problems({**self.EXPECTED, "more": ("9.0a", "k")})
+        for words in (
+            "kda, embedded cubin more is not what was built",
+            "expected: SASS for 9.0a with kernel k",
+            "found:    nothing",
+            "To do: see whether host code refers to its symbol",
+        ):
+            self.assertIn(words, message)
+
+    def test_one_that_nobody_declared(self) -> None:
+        [message] = self.problems({"early": ("9.0", "k")})
+        for words in ("embedded cubin late", "expected: nothing of that name", "found:    SASS for 9.0a", "To do:"):
+            self.assertIn(words, message)
+
+    def test_another_kernel_or_sm_target(self) -> None:
+        for expected in (("9.0", "_Z1kv"), ("9.0a", "k")):
+            [message] = self.problems({**self.EXPECTED, "early": expected})
+            for words in ("embedded cubin early", f"SASS for {expected[0]} with kernel {expected[1]}",
+                          "found:    SASS for 9.0 with kernels k", 'declare the kernel extern "C"'):  # fmt: skip
+                self.assertIn(words, message)
+
+    def test_one_that_is_not_what_its_section_says(self) -> None:
+        for content, words in (
+            (b"no cubin", "embedded cubin a, cubin for 9.0a: ELF header: expected 64 bytes, found 8 bytes"),
+            (
+                cubin("k", note=b"-arch sm_90"),
+                "a.so, embedded cubin a: sass for 9.0a: expected a cubin that ptxas made",
+            ),
+            (cubin("k", number=80), "a.so, embedded cubin a: sass for 9.0a: expected a cubin .ELF machine 190. for it"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(ElfError, words):
+                take(module_with_cubins(a=("90a", content)), "a.so", None)
+        twice = samples.elf({".cubin.sm_90.a": (1, cubin("k")), ".cubin.sm_90a.a": (1, cubin("k"))})
+        with self.assertRaisesRegex(ElfError, "embedded cubin a: .* expected one section of that name, found two"):
+            take(twice, "a.so", None)
+
+
 class CommandLineTest(unittest.TestCase):
     def run_main(self, *arguments: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
@@ -162,6 +220,11 @@ class CommandLineTest(unittest.TestCase):
         lines = [line.split() for line in out.splitlines()]
         self.assertEqual(lines[0], "module fatbin kind SM bytes uncompressed kernels".split())
         self.assertEqual([(line[3], line[-1]) for line in lines[1:]], [("9.0", "1"), ("9.0a", "2")])
+
+    def test_table_with_embedded_cubins(self) -> None:
+        self.path.write_bytes(module_with_cubins(body=("90", cubin("k"))))
+        line = self.run_main(str(self.path))[1].splitlines()[1].split()
+        self.assertEqual((line[1:4], line[-1]), (["body", "sass", "9.0"], "1"))
 
     def test_json(self) -> None:
         self.path.write_bytes(samples.real_modules()["cu130"])

@@ -21,6 +21,7 @@ import wheel_check
 from elf import Elf
 from fatbin import fatbins
 from samples import SM_TARGETS
+from wheel_member import load_deflate
 
 TUS = [f"tests/tools/wheel/census/{name}.cu" for name in ("stored", "lz4", "zstd")]
 IMAGES = [{"tu": tu, "sm_target": sm} for tu in TUS for sm in SM_TARGETS]
@@ -103,6 +104,24 @@ class ModuleTest(unittest.TestCase):
         self.assertEqual(facts["host"]["bytes"] + images, len(self.DATA))
         self.assertEqual({entry["kernels"] for entry in facts["sm_targets"].values()}, {6})
         self.assertEqual(len(facts["kernels"][TUS[0]]["8.0"]), 3)
+
+    def test_embedded_cubins(self) -> None:
+        """The size, the kernels and the SM target of what lies outside of fatbins are in the facts."""
+        content = samples.cubin("k")
+        elf = Elf(samples.module_with_cubins(body=("90", content)), "m.so")
+        deflate = load_deflate(os.environ["DEFLATE"])
+        facts, taken = module_check.measure(elf, samples.ZSTD, deflate)
+        self.assertEqual(facts["sm_targets"]["9.0"]["bytes"], len(content))
+        self.assertEqual(facts["sm_targets"]["9.0"]["kernels"], 1)
+        self.assertEqual(facts["host"]["bytes"], len(elf.data) - len(content))
+        self.assertLess(facts["host"]["weight"], len(deflate.deflate_compress(bytes(elf.data), 1)))
+        self.assertEqual(module_check.kernels({}, taken), {"body": {"9.0": ["k"]}})
+
+    def test_an_embedded_cubin_that_is_not_there(self) -> None:
+        status, said, _ = module_check_says(self.DATA, IMAGES, "--embedded", "body 10.0a run")
+        self.assertEqual(status, 1)
+        self.assertIn("kernels, embedded cubin body is not what was built", said)
+        self.assertIn("expected: SASS for 10.0a with kernel run", said)
 
     def test_a_dropped_cubin(self) -> None:
         self.refused(
