@@ -612,7 +612,9 @@ class Describer:
                 declared.add(name.removesuffix(arch))
             options = record["compile_options"]
             cubins.append(self._cubin(name, symbol, record["kernel_symbol"], Path(record["source_path"]), options))
-        lines = [f"extern const unsigned char {n}{arch}_image[];\n" for n in sorted(declared) for arch in _ALPHAMOE_ARCHS]
+        lines = [
+            f"extern const unsigned char {n}{arch}_image[];\n" for n in sorted(declared) for arch in _ALPHAMOE_ARCHS
+        ]
         Path(receipt["image_header"]["path"]).write_text(
             f'// Cubins that are linked in, written by upstream.py.\n#pragma once\nextern "C" {{\n{"".join(lines)}}}\n',
             encoding="utf-8",

@@ -51,7 +51,6 @@ def take(data: bytes | memoryview, name: str, zstd: Zstd | None) -> Census:
     Raises ElfError for bytes that are damaged or contradict themselves.
     """
 
-
     def read(image: Found, embedded: str = "") -> Image:
         kernels = tuple(image.kernels(zstd))
         return Image(image.kind, image.sm, image.bytes, image.uncompressed_bytes, kernels, embedded)

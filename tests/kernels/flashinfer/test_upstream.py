@@ -272,9 +272,7 @@ class ProgramTest(unittest.TestCase):
     def test_a_cubin_that_nvrtc_would_compile(self) -> None:
         call = self.KDA + ", options=('--gpu-architecture=sm_90a', '-std=c++17', '-DKNOB=1'))"
         [cubin] = self.specs(call)["embedded"]["embedded"]
-        self.assertEqual(
-            cubin, self.cubin("body", "__tvm_ffi__cubin_body", "run", "9.0a", "-std=c++17", "-DKNOB=1")
-        )
+        self.assertEqual(cubin, self.cubin("body", "__tvm_ffi__cubin_body", "run", "9.0a", "-std=c++17", "-DKNOB=1"))
 
     def test_cubins_in_objects_and_in_a_header(self) -> None:
         call = "gen_embedded_module(alphamoe_nvrtc._prepare_cubins, source_dir='', images_dir='moe', arch='sm_100a')"

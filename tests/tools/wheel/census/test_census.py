@@ -144,7 +144,7 @@ class EmbeddedTest(unittest.TestCase):
     """Cubins outside of fatbins, which host code loads itself."""
 
     DATA = module_with_cubins(late=("90a", cubin("k", "l", note=b"-arch sm_90a")), early=("90", cubin("k")))
-    EXPECTED = {"early": ("9.0", "k"), "late": ("9.0a", "l")}  # noqa: RUF012
+    EXPECTED = {"early": ("9.0", "k"), "late": ("9.0a", "l")}
 
     def problems(self, expected: dict[str, tuple[str, str]]) -> list[str]:
         return check("kda", take(self.DATA, "kda.so", None), {}, embedded=expected)
@@ -185,7 +185,10 @@ class EmbeddedTest(unittest.TestCase):
     def test_one_that_is_not_what_its_section_says(self) -> None:
         for content, words in (
             (b"no cubin", "embedded cubin a, cubin for 9.0a: ELF header: expected 64 bytes, found 8 bytes"),
-            (cubin("k", note=b"-arch sm_90"), "a.so, embedded cubin a: sass for 9.0a: expected a cubin that ptxas made"),
+            (
+                cubin("k", note=b"-arch sm_90"),
+                "a.so, embedded cubin a: sass for 9.0a: expected a cubin that ptxas made",
+            ),
             (cubin("k", number=80), "a.so, embedded cubin a: sass for 9.0a: expected a cubin .ELF machine 190. for it"),
         ):
             with self.subTest(words), self.assertRaisesRegex(ElfError, words):

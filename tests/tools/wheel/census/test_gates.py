@@ -20,8 +20,8 @@ import size_report
 import wheel_check
 from elf import Elf
 from fatbin import fatbins
-from wheel_member import load_deflate
 from samples import SM_TARGETS
+from wheel_member import load_deflate
 
 TUS = [f"tests/tools/wheel/census/{name}.cu" for name in ("stored", "lz4", "zstd")]
 IMAGES = [{"tu": tu, "sm_target": sm} for tu in TUS for sm in SM_TARGETS]
