@@ -39,13 +39,15 @@ def full(here: Workspace) -> Workspace:
 def module(request: pytest.FixtureRequest, full: Workspace) -> str:
     """A module of FlashKDA with one cubin in an object; and AlphaMoE's, with many, most of them in a header of upstream's."""
     full.bazel("build", "//kernels:modules.cu130.txt")
-    return next(name for name, m in modules(full).items() if name.startswith(request.param) and m["embedded"])
+    described: dict[str, Any] = modules(full)
+    return next(name for name, m in described.items() if name.startswith(request.param) and m["embedded"])
 
 
 def symbols(path: Path) -> dict[str, Any]:
     """The symbols of an object by name."""
     with path.open("rb") as file:
-        return {symbol.name: symbol.entry for symbol in ELFFile(file).get_section_by_name(".symtab").iter_symbols()}  # type: ignore[no-untyped-call]
+        table: Any = ELFFile(file).get_section_by_name(".symtab")
+        return {symbol.name: symbol.entry for symbol in table.iter_symbols()}
 
 
 def data(path: Path, symbol: str) -> tuple[Any, bytes]:
