@@ -148,11 +148,10 @@ def measure_all(categories: Mapping[str, Json], only: str) -> None:
             if only in name and (name not in measured["sample"] or measured["sample"][name]["sm_target"] != sm):
                 print(f"{name} for {sm}", file=sys.stderr)
                 try:
-                    measured["sample"][name] = measure(name, sm)
+                    record("sample", name, measure(name, sm))
                 except SystemExit as error:
                     print(error, file=sys.stderr)
                     failed.append(name)
-                write_measured(measured)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
@@ -175,8 +174,8 @@ def compare(module: str, src: str) -> Json:
     device = next(tu["device_code"] for tu in modules("cu130")[module]["tus"] if tu["src"] == src)
     names = [sm.replace(".", "") for sm in sms]
     targets = [owner, *(f"{owner.removesuffix('.host')}.sm_{name}" for name in names if device)]
-    # Bazel's own directory for it, in which the paths of its command lines are.
-    root = Path(run(ROOT / "bazelw", "info", "execution_root").strip())
+    # Where the paths of sources, headers and tools lead to.
+    root = Path(run(ROOT / "bazelw", "info", "output_base").strip())
     with tempfile.TemporaryDirectory() as scratch:
         cxx = Path(scratch, "cxx")
         cxx.write_text(f'#!/bin/sh\nexec {root / after("--cxx")} "$@"\n')
@@ -184,7 +183,10 @@ def compare(module: str, src: str) -> Json:
         gencode = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
         command = [after("--nvcc"), "-c", "-ccbin", str(cxx), *gencode, *words[words.index("--") + 1 :], after("--src")]
         before = os.times()
-        subprocess.run([*command, "-o", str(Path(scratch, "tu.o"))], cwd=root, check=True, capture_output=True)
+        command += ["-o", str(Path(scratch, "tu.o"))]
+        result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{result.stdout}\n{result.stderr}")
         after_it = os.times()
     nvcc = after_it.children_user + after_it.children_system - before.children_user - before.children_system
     for outputs in ROOT.glob(f"bazel-out/*/bin/external/*flashinfer/modules/{module}"):
@@ -195,12 +197,10 @@ def compare(module: str, src: str) -> Json:
 
 def compare_all(entries: Mapping[str, Sequence[str]]) -> None:
     """Compares the TUs that modules.json names for it."""
-    measured = read_measured()
     for module, sources in entries.items():
         for src in sources:
             print(f"{module}: {src}", file=sys.stderr)
-            measured["nvcc"][f"{module}:{src}"] = compare(module, src)
-            write_measured(measured)
+            record("nvcc", f"{module}:{src}", compare(module, src))
 
 
 # ---- Estimate -------------------------------------------------------------------------------------------------------
@@ -310,8 +310,10 @@ def read_measured() -> Json:
     return dict(json.loads(MEASURED.read_text())) if MEASURED.exists() else {"sample": {}, "nvcc": {}}
 
 
-def write_measured(measured: Json) -> None:
-    """Replaces modules.measured.json."""
+def record(part: str, name: str, result: Json) -> None:
+    """Adds a result to modules.measured.json."""
+    measured = read_measured()
+    measured[part][name] = result
     temporary = MEASURED.with_suffix(".new")
     temporary.write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
     temporary.rename(MEASURED)
