@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,9 @@ from workspace import Workspace
 
 PACKAGE = "closures"
 # C++ is preprocessed too, not compiled.
-FLAGS = ("--cxxopt=-E", "--output_groups=preprocessed,compilation_outputs")
+SANDBOXED = ("--cxxopt=-E", "--output_groups=preprocessed,compilation_outputs")
+# Only a sandbox can give outputs the paths that cache keys have.
+UNBOXED = (*SANDBOXED, "--spawn_strategy=local", "--experimental_output_paths=off", "--disk_cache=")
 # `# 12 "external/<the repository>/csrc/norm.cu"`, before or after nvcc_steps.py has given the repository its plain name.
 MARKER = re.compile(r'^# \d+ "external/(?:[^/"]*[~+])?flashinfer/([^"]+)"', re.MULTILINE)
 
@@ -109,22 +110,16 @@ def full(elsewhere: Workspace) -> Iterator[Workspace]:
     elsewhere.bazel("build", "--nobuild", "//wheels:cu130")
 
 
-def texts(workspace: Workspace, targets: list[str]) -> list[Path]:
-    """The preprocessed texts of targets, in their order."""
-    return workspace.files(" + ".join(targets), *FLAGS)
-
-
-def in_sight_of_all(workspace: Workspace, targets: list[str]) -> list[bytes]:
-    """The texts that the same actions make where they see every header. What is built already is made again."""
-    paths = texts(workspace, targets)
-    for path in paths:
-        path.unlink(missing_ok=True)
-    workspace.bazel("build", *FLAGS, "--spawn_strategy=local", "--disk_cache=", *targets)
-    made = [path.read_bytes() for path in paths]
-    # No later build shall take them for what a sandboxed action made.
-    for path in paths:
-        path.unlink()
-    return made
+def texts(workspace: Workspace, targets: list[str], flags: tuple[str, ...] = SANDBOXED) -> dict[str, bytes]:
+    """Builds the preprocessed texts of targets; they are by target."""
+    workspace.bazel("build", *flags, *targets)
+    found = {}
+    for path in workspace.files(" + ".join(targets), *flags):
+        # `x.sm_80.ii`, `x.host.cudafe1.cpp`, or what C++ rules call an object: `_objs/x.host/file.pic.o`.
+        name = path.parent.name if path.suffix == ".o" else path.name.removesuffix(".ii").removesuffix(".cudafe1.cpp")
+        found[f"//{PACKAGE}:{name}"] = path.read_bytes()
+    assert set(found) == set(targets)
+    return found
 
 
 def first_party(text: bytes) -> set[str]:
@@ -143,16 +138,15 @@ def test_a_closure_is_never_too_small(full: Workspace) -> None:
     plain = [unit.host for unit in units if unit.tu["lang"] == "c++"]
     # Front ends of host code parse it as well, which takes long: some will do.
     front = [unit.host for unit in units if unit.tu["lang"] == "cuda"][::8]
-    full.bazel("build", *FLAGS, *device, *plain, *front)
-
+    sandboxed = texts(full, [*device, *plain, *front])
+    # Once more where every header is in sight, for one SM target each.
     again = [unit.device[-1] for unit in units if unit.device] + plain + front
-    sandboxed = [path.read_bytes() for path in texts(full, again)]
-    for target, text, other in zip(again, sandboxed, in_sight_of_all(full, again), strict=True):
-        unit = owner[target]
-        assert text == other, f"{unit.tu['src']} is another text where more headers are in sight"
-        files = first_party(other)
-        assert unit.tu["src"] in files
-        assert files <= {unit.tu["src"], *unit.tu["hdrs"]}
+    for target, text in texts(full, again, UNBOXED).items():
+        tu = owner[target].tu
+        assert text == sandboxed[target], f"{tu['src']} is another text where more headers are in sight"
+        files = first_party(text)
+        assert tu["src"] in files
+        assert files <= {tu["src"], *tu["hdrs"]}
 
 
 @pytest.mark.parametrize("number", range(len(MISSING)))
@@ -162,10 +156,8 @@ def test_a_header_that_the_scan_misses(full: Workspace, number: int) -> None:
     _, header = MISSING[number]
     targets = [*unit.device[-1:], unit.host]
     for target in targets:
-        for path in texts(full, [target]):
-            path.unlink(missing_ok=True)
-        message = full.failure(*FLAGS, target)
+        message = full.failure(*SANDBOXED, target)
         [including] = re.findall(r"fatal error: (\S+): No such file or directory", message)
         assert header.endswith(including.lstrip("./"))
-    for text in in_sight_of_all(full, targets):
+    for text in texts(full, targets, UNBOXED).values():
         assert header in first_party(text)
