@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -35,16 +36,17 @@ def checkout(elsewhere: Workspace) -> Iterator[Workspace]:
     shutil.rmtree(CHECKOUT)
 
 
-def edit(workspace: Workspace, file: str, text: str) -> list[Action]:
-    """Appends `text` to a file of the checkout and returns the actions that building all wheels ran."""
+def edit(workspace: Workspace, file: str, text: str, *targets: str) -> list[Action]:
+    """Appends `text` to a file of the checkout and returns the actions that building `targets`, or all wheels, ran."""
     path = CHECKOUT / "flashinfer" / "data" / file
     before = path.read_text()
+    targets = targets or ("//wheels:cu130",)
     try:
         path.write_text(before + text)
-        return workspace.build("//wheels:cu130")
+        return workspace.build(*targets)
     finally:
         path.write_text(before)
-        workspace.bazel("build", "//wheels:cu130")
+        workspace.bazel("build", *targets)
 
 
 def labels(actions: list[Action], mnemonic: str) -> set[str]:
@@ -65,20 +67,78 @@ def test_a_kernel(checkout: Workspace) -> None:
     assert counts["CudaLink"] == counts["WheelMember"] == counts["WheelPack"] == counts["WheelCheck"] == 6
 
 
-def test_a_header(checkout: Workspace) -> None:
-    """An edit of one header: only the TUs that include it."""
-    header = "include/flashinfer/activation.cuh"
-    including = {
-        f"{name}.{tu['src'].removesuffix('.cu').replace('/', '_')}"
-        for name, module in modules(checkout).items()
-        for tu in module["tus"]
-        if header in tu["hdrs"]
+# What any header may have at its end, also one that is read twice.
+CODE = "\nstruct smwheel_edit;\n"
+
+
+def module_and_sm(name: str) -> tuple[str, str]:
+    """Of `//kernels/flashinfer:norm.csrc_norm.sm_80`, or of `modules/rope:rope.sm_80` in another repository."""
+    package, _, target = name.rpartition("/")[2].partition(":")
+    return (target.partition(".")[0] if package == "flashinfer" else package, target.rpartition(".sm_")[2])
+
+
+def including(workspace: Workspace, header: str, *targets: str) -> set[str]:
+    """The (TU, SM target) pairs whose text comes from `header` among others, as the preprocessor says itself.
+
+    They are called as `Action.label` is from its last slash on. The scan for headers has no say in this.
+    """
+    texts = workspace.files(f"kind(cuda_library, deps({' + '.join(targets)}))", "--output_groups=preprocessed")
+    marker = re.compile(rf'^# 1 "external/flashinfer/{re.escape(header)}"', re.MULTILINE)
+    return {
+        f"{path.parent.name}:{path.stem}"
+        for path in texts
+        if marker.search(path.read_text(encoding="utf-8", errors="surrogateescape"))
     }
-    assert len(including) == 3
-    actions = edit(checkout, header, "\ninline int smwheel_edit(int x) { return x; }\n")
-    assert {name.rpartition(".sm_")[0] for name in labels(actions, "CudaPreprocess")} == including
-    assert {name.removesuffix(".host") for name in labels(actions, "CudaHostFront")} == including
-    assert {name.rpartition(".sm_")[0] for name in labels(actions, "CudaCubin")} == including
+
+
+def scanned(workspace: Workspace, header: str) -> Counter[tuple[str, str]]:
+    """How many TUs with device code include `header` according to the scan, by module and SM target."""
+    return Counter(
+        (name, sm.replace(".", ""))
+        for name, module in modules(workspace).items()
+        for tu in module["tus"]
+        if tu["device_code"] and header in tu["hdrs"]
+        for sm in module["sm_targets"]
+    )
+
+
+def check_edit_of_a_header(workspace: Workspace, header: str, pairs: int, *targets: str) -> None:
+    """A line of code in a header: as many cubins are made as (TU, SM target) pairs include it, and those."""
+    expected = including(workspace, header, *targets)
+    assert len(expected) == pairs
+    assert scanned(workspace, header) == Counter(map(module_and_sm, expected))
+    actions = edit(workspace, header, CODE, *targets)
+    for mnemonic in ("CudaPreprocess", "CudaCubin"):
+        ran = [action.label.rpartition("/")[2] for action in actions if action.mnemonic == mnemonic]
+        assert len(ran) == pairs
+        assert set(ran) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "pairs"),
+    [
+        ("include/flashinfer/quantization.cuh", 9),
+        ("include/flashinfer/activation.cuh", 27),
+        ("include/flashinfer/math.cuh", 45),
+    ],
+)
+def test_a_header(checkout: Workspace, header: str, pairs: int) -> None:
+    """An edit of one header: only the TUs that include it."""
+    check_edit_of_a_header(checkout, header, pairs, "//wheels:cu130")
+
+
+@pytest.mark.slow
+def test_a_header_of_other_modules(checkout: Workspace) -> None:
+    """The same for a header of modules that only `full` has, beside one that does not include it."""
+    full = replace(checkout, flags=(*checkout.flags, "--config=full"))
+    full.bazel("build", "@flashinfer//:modules.cu130.txt")
+    header = "csrc/kda/cake_kda_binding_common.cuh"
+    names = sorted({name for name, _ in scanned(full, header)})
+    assert len(names) == 10
+    asked = replace(full, flags=(*full.flags, f"--//kernels:modules={','.join([*names, 'silu_and_mul'])}"))
+    groups = [f"//wheels:cu130_sm_{sm.replace('.', '')}" for sm in SM_TARGETS]
+    asked.bazel("build", *groups)
+    check_edit_of_a_header(asked, header, 10, *groups)
 
 
 def test_a_comment(checkout: Workspace) -> None:

@@ -63,6 +63,7 @@ def _cuda_object_impl(ctx):
     return [
         CudaObjectInfo(canonical = canonical, object = object, tu = tu),
         DefaultInfo(files = depset([object])),
+        OutputGroupInfo(preprocessed = depset([cpp])),
     ]
 
 cuda_object = rule(
@@ -70,7 +71,7 @@ cuda_object = rule(
     doc = """Compiles the host code of one TU for the target CPU.
 
 The object does not depend on the SM targets that a wheel embeds: it refers to its fatbin by an external symbol, which
-`cuda_shared_library` supplies.""",
+`cuda_shared_library` supplies. Output group: `preprocessed` (the text that the host compiler reads).""",
     attrs = TU_ATTRS | {
         "canonical": attr.label(providers = [CubinInfo], doc = "The TU's `cuda_library` whose host stub is compiled in. None for a TU without device code, which is then checked."),
         "sm_targets": attr.string_list(mandatory = True, doc = "All SM targets that the module can have, for host code that asks for them (`__CUDA_ARCH_LIST__`). Those that the toolkit does not know are left out."),
