@@ -82,7 +82,11 @@ def including(workspace: Workspace, header: str, *targets: str) -> set[str]:
 
     They are called as `Action.label` is from its last slash on. The scan for headers has no say in this.
     """
-    texts = workspace.files(f"kind(cuda_library, deps({' + '.join(targets)}))", "--output_groups=preprocessed")
+    kernels = f"kind(cuda_library, deps({' + '.join(targets)}))"
+    found = workspace.bazel("cquery", kernels, "--output=starlark", "--starlark:expr=str(target.label)").stdout.split()
+    # A cache that has the cubins leaves out the texts, unless they are asked for.
+    workspace.bazel("build", "--output_groups=preprocessed", *found)
+    texts = workspace.files(" + ".join(found), "--output_groups=preprocessed")
     marker = re.compile(rf'^# 1 "external/flashinfer/{re.escape(header)}"', re.MULTILINE)
     return {
         f"{path.parent.name}:{path.stem}"
