@@ -6,13 +6,13 @@ every header is in sight. The texts are the same, and what the second says that 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from preprocessed import first_party
 from test_sharing import modules
 from workspace import Workspace
 
@@ -21,9 +21,6 @@ PACKAGE = "closures"
 SANDBOXED = ("--cxxopt=-E", "--output_groups=preprocessed,compilation_outputs")
 # Only a sandbox can give outputs the paths that cache keys have.
 UNBOXED = (*SANDBOXED, "--spawn_strategy=local", "--experimental_output_paths=off", "--disk_cache=")
-# `# 12 "external/<the repository>/csrc/norm.cu"`, before or after nvcc_steps.py has given the repository its plain name.
-MARKER = re.compile(r'^# \d+ "external/(?:[^/"]*[~+])?flashinfer/([^"]+)"', re.MULTILINE)
-
 # Headers that TUs are deprived of.
 MISSING = [
     ("csrc/norm.cu", "include/flashinfer/norm.cuh"),
@@ -120,11 +117,6 @@ def texts(workspace: Workspace, targets: list[str], flags: tuple[str, ...] = SAN
         found[f"//{PACKAGE}:{name}"] = path.read_bytes()
     assert set(found) == set(targets)
     return found
-
-
-def first_party(text: bytes) -> set[str]:
-    """The first-party files that a preprocessed text says it is made of."""
-    return {os.path.normpath(path) for path in MARKER.findall(text.decode(errors="surrogateescape"))}
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from preprocessed import first_party
 from test_sharing import SM_TARGETS, modules
 from workspace import CACHE, Action, Workspace
 
@@ -87,12 +87,7 @@ def including(workspace: Workspace, header: str, *targets: str) -> set[str]:
     # A cache that has the cubins leaves out the texts, unless they are asked for.
     workspace.bazel("build", "--output_groups=preprocessed", *found)
     texts = workspace.files(" + ".join(found), "--output_groups=preprocessed")
-    marker = re.compile(rf'^# 1 "external/flashinfer/{re.escape(header)}"', re.MULTILINE)
-    return {
-        f"{path.parent.name}:{path.stem}"
-        for path in texts
-        if marker.search(path.read_text(encoding="utf-8", errors="surrogateescape"))
-    }
+    return {f"{path.parent.name}:{path.stem}" for path in texts if header in first_party(path.read_bytes())}
 
 
 def scanned(workspace: Workspace, header: str) -> Counter[tuple[str, str]]:
