@@ -202,9 +202,9 @@ class _Process:
 
     def __init__(self, args: Any, **kwargs: Any) -> None:
         words = [args] if isinstance(args, str) else [str(word) for word in args]
-        if words[0].endswith("/nvcc") and words[1:2] in ([a] for a in self.answers):
+        if os.path.basename(words[0]) == "nvcc" and words[1:2] in ([a] for a in self.answers):
             self.output = self.answers[words[1]]
-        elif words[0].endswith("/nvcc") and "-cubin" in words:
+        elif os.path.basename(words[0]) == "nvcc" and "-cubin" in words:
             self.output = ""
             self.cubins.append(words[1:])
             Path(words[words.index("-o") + 1]).write_bytes(_CUBIN)
