@@ -122,11 +122,16 @@ def load(path: Path, linkopts: Iterable[str]) -> bool:
     return not result.returncode
 
 
+def forget(module: str) -> None:
+    """Removes what was built of a module that has a package of its own."""
+    for outputs in ROOT.glob(f"bazel-out/*/bin/external/*flashinfer/modules/{module}"):
+        shutil.rmtree(outputs)
+
+
 def measure(name: str, sm: str) -> Json:
     """Compiles a module, or TU of one, for an SM target, and loads a module."""
     module, _, tu = name.partition(":")
-    for outputs in ROOT.glob(f"bazel-out/*/bin/external/*flashinfer/modules/{module}"):
-        shutil.rmtree(outputs)
+    forget(module)
     flags = (f"--//toolchains/cuda:sm_targets={sm}",)
     if tu:
         prefix = f"@flashinfer//modules/{module}:{tu}"
@@ -190,8 +195,7 @@ def compare(module: str, src: str) -> Json:
             raise SystemExit(f"{' '.join(command)} failed:\n{result.stdout}\n{result.stderr}")
         after_it = os.times()
     nvcc = after_it.children_user + after_it.children_system - before.children_user - before.children_system
-    for outputs in ROOT.glob(f"bazel-out/*/bin/external/*flashinfer/modules/{module}"):
-        shutil.rmtree(outputs)
+    forget(module)
     actions = cpu_seconds(targets, asking)
     return {"sm_targets": len(sms), "device_code": device, "nvcc": round(nvcc, 2), "actions": actions}
 

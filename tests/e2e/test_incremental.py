@@ -118,7 +118,6 @@ def check_edit_of_a_header(workspace: Workspace, header: str, pairs: int, *targe
     [
         ("include/flashinfer/quantization.cuh", 9),
         ("include/flashinfer/activation.cuh", 27),
-        ("include/flashinfer/math.cuh", 45),
     ],
 )
 def test_a_header(checkout: Workspace, header: str, pairs: int) -> None:
