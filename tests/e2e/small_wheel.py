@@ -19,6 +19,7 @@ KINDS = {
     "CudaHostFront": 2,
     "CudaLink": 1,
     "CudaPreprocess": 4,
+    "CudaStub": 1,
     "ModuleCheck": 1,
     "WheelCheck": 1,
     "WheelMember": 1,
