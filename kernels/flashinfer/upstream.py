@@ -443,10 +443,13 @@ def _answer_nvrtc() -> list[list[str]]:
 
     for name, attribute in (("flash_kda_nvrtc", "_compile_cubin"), ("alphamoe_nvrtc", "nvrtc_compile")):
         try:
-            module = importlib.import_module(f"flashinfer.jit.{name}")
+            module: Any = importlib.import_module(f"flashinfer.jit.{name}")
         except ImportError:
             continue  # of another version of upstream
         setattr(module, attribute, compile_)
+        # Upstream refuses options with "o1" in them, also in the path of a directory. nvcc has the toolkit's by itself.
+        if hasattr(module, "_cuda_include_dirs"):
+            module._cuda_include_dirs = tuple
     return asked
 
 

@@ -38,11 +38,12 @@ def ensure_symlink(link, target):
     "flashinfer/jit/flash_kda_nvrtc.py": """
 import os
 def _compile_cubin(source, *, source_name, options): raise OSError("no NVRTC")
+def _cuda_include_dirs(): raise RuntimeError("forbidden O1 option: -I/home/leo1/cuda/include")
 def prepare_generated_flash_kda_cubin(build_dir, *, body_path, kernel_name, module_ident, options):
     known = os.path.join(os.environ["CUDA_HOME"], "include")
     assert os.path.exists(known + "/cuda_bf16.h") and build_dir.is_dir()
     cubin = build_dir.parent / "x.cubin"
-    options = ("-default-device", f"-I{known}", f"-I{known}/cccl", *options)
+    options = ("-default-device", *_cuda_include_dirs(), f"-I{known}", f"-I{known}/cccl", *options)
     cubin.write_bytes(_compile_cubin(body_path.read_bytes(), source_name="x", options=options))
     return {module_ident: cubin}
 """,
